@@ -1,0 +1,5 @@
+"""``python -m chipshift``."""
+
+from chipshift.cli.app import main
+
+main()

@@ -1,0 +1,94 @@
+"""The ``chipshift`` command: subcommands are imported only when they are called."""
+
+from __future__ import annotations
+
+import importlib
+import os
+import sys
+from typing import Any
+
+import click
+
+from chipshift import __version__
+from chipshift.errors import InputError, nearest
+
+COMMANDS: dict[str, str] = {}
+"""Name of each subcommand and the one line ``--help`` prints; its module is ``cli.<name>``, which
+holds a Typer function called ``command``."""
+
+COMMANDS.update(
+    assess="What a training job becomes on other machines: the four-part answer.",
+    chips="The chips known, each figure with its source; side by side in the same units.",
+)
+
+EXAMPLES = """
+\b
+Examples:
+  chipshift assess examples/llama3-8b-torchtitan.toml --on 'h100*128' --to v6e --to v7x
+  chipshift chips --compare h100,v6e,v7x
+"""
+
+
+class LazyGroup(click.Group):
+    """A group that knows its commands' names and help without importing them."""
+
+    def list_commands(self, ctx: click.Context) -> list[str]:
+        return list(COMMANDS)
+
+    def get_command(self, ctx: click.Context, cmd_name: str) -> click.Command | None:
+        if cmd_name not in COMMANDS:
+            return None
+        import typer
+
+        module = importlib.import_module(f"chipshift.cli.{cmd_name}")
+        app = typer.Typer(add_completion=False, rich_markup_mode=None)
+        app.command(name=cmd_name, help=module.command.__doc__)(module.command)
+        return typer.main.get_command(app)
+
+    def resolve_command(
+        self, ctx: click.Context, args: list[str]
+    ) -> tuple[str | None, click.Command | None, list[str]]:
+        if args and not args[0].startswith("-") and args[0] not in COMMANDS:
+            raise InputError(
+                f"chipshift has no command '{args[0]}'{nearest(args[0], list(COMMANDS))} "
+                "(see chipshift --help)"
+            )
+        return super().resolve_command(ctx, args)
+
+    def format_commands(self, ctx: click.Context, formatter: click.HelpFormatter) -> None:
+        with formatter.section("Commands"):
+            formatter.write_dl(list(COMMANDS.items()))
+
+
+@click.group(cls=LazyGroup, epilog=EXAMPLES, context_settings={"max_content_width": 100})
+@click.version_option(__version__, prog_name="chipshift")
+def group() -> None:
+    """What a GPU training job becomes on TPU, with every number worked."""
+
+
+def main(args: list[str] | None = None) -> None:
+    """Run the command line and leave with its exit code: 0 done, 1 the answer is no, 2 bad input."""
+    sys.exit(run(args))
+
+
+def run(args: list[str] | None = None) -> int:
+    """As ``main``, but return the exit code."""
+    try:
+        result: Any = group.main(args=args, prog_name="chipshift", standalone_mode=False)
+        sys.stdout.flush()
+    except InputError as error:
+        print(f"chipshift: {error}", file=sys.stderr)
+        return 2
+    except click.UsageError as error:
+        print(f"chipshift: {error.format_message()}", file=sys.stderr)
+        return 2
+    except click.exceptions.Exit as leave:
+        return leave.exit_code
+    except (click.Abort, KeyboardInterrupt):
+        print("chipshift: interrupted", file=sys.stderr)
+        return 130
+    except BrokenPipeError:
+        # Standard output is gone (| head): point it elsewhere so that the final flush is quiet.
+        os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
+        return 0
+    return result if isinstance(result, int) else 0

@@ -1,0 +1,133 @@
+"""A training job: what is run, and for each field whether the file said so or we assumed it."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import Generic, TypeVar
+
+from chipshift.jobs.plan import Plan
+from chipshift.models.model import Model
+
+T = TypeVar("T")
+
+
+@dataclass(frozen=True)
+class Given(Generic[T]):
+    """A value that the user's file states."""
+
+    value: T
+    file: str
+    line: int | None = None
+
+
+@dataclass(frozen=True)
+class Assumed(Generic[T]):
+    """A value that nothing stated, and the reason for it."""
+
+    value: T
+    why: str
+
+
+Stated = Given[T] | Assumed[T]
+
+
+@dataclass(frozen=True)
+class Understood:
+    """One line of a reading: this key, with this value, was understood as that."""
+
+    key: str
+    value: str
+    file: str
+    line: int | None
+    understood_as: str
+
+
+@dataclass(frozen=True)
+class Ignored:
+    """A key that was read and not used, whether that matters to the numbers, and why."""
+
+    key: str
+    file: str
+    line: int | None
+    matters: bool
+    why: str
+
+
+@dataclass(frozen=True)
+class Flag:
+    """A setting that says nothing about arithmetic but much about porting.
+
+    Attributes:
+        kind: ``attention_kernel``, ``transformer_engine``, ``fused_optimizer``, ``nccl``,
+            ``deepspeed``, ``loss_scaler``, ``tf32``, ``fp8_recipe``, ``compile``,
+            ``variable_length``, ``node_of_8``, ``tp_overlap``, ``dropless_moe`` ...
+    """
+
+    kind: str
+    key: str
+    value: str
+    file: str
+    line: int | None
+
+
+@dataclass(frozen=True)
+class Precision:
+    """Dtypes by their field names (``bf16``, ``fp32``, ``fp8`` ...).
+
+    Attributes:
+        compute: of the main matmuls; decides the peak that MFU is measured against.
+        weights: of the copy that the matmuls read.
+        gradients: of the gradient as it is accumulated and kept.
+        reduce: of the gradient as it is communicated.
+        master: of the optimizer's copy of the weights, or ``none`` when it is the weights.
+        moments: of each optimizer moment.
+    """
+
+    compute: str = "bf16"
+    weights: str = "bf16"
+    gradients: str = "fp32"
+    reduce: str = "fp32"
+    master: str = "fp32"
+    moments: str = "fp32"
+
+
+@dataclass(frozen=True)
+class TrainJob:
+    """A job as read: every field that a reader filled is ``Given`` or ``Assumed``.
+
+    Attributes:
+        sequences_per_step: the global batch in sequences; tokens a step = this × seq_len.
+        precision: see Precision; ``Assumed`` where the framework's documented default was taken.
+        optimizer: ``adamw``, ``adafactor``, ``sgd``, ``muon`` ...
+        machine: the machine it runs on now, or None when the file does not say (``--on`` then).
+        plan: the present plan, or None when the file says nothing of it. Degrees that the file
+            leaves to the world size (dp = "the rest") are filled when the machine is known:
+            ``plan_open`` names that one axis, or is "".
+        stack: the framework and compiler (architecture.md's Stack list).
+        task: ``pretrain``, ``sft`` or ``lora``; for lora see ``lora_rank``.
+        trainable_fraction: share of the matmul parameters whose gradients are computed.
+        loss_chunks: the LM head and loss are computed in this many pieces (1 = at once).
+        host: anything the input pipeline says; unused so far.
+        code: folder of the training code when the file or the user named it.
+    """
+
+    name: str
+    files: tuple[str, ...]
+    format: str
+    model: Model
+    sequences_per_step: Stated[int]
+    seq_len: Stated[int]
+    precision: Stated[Precision]
+    optimizer: Stated[str]
+    stack: Stated[str]
+    machine: Stated[str] | None = None
+    plan: Stated[Plan] | None = None
+    plan_open: str = ""
+    task: str = "pretrain"
+    trainable_fraction: float = 1.0
+    loss_chunks: int = 1
+    flags: tuple[Flag, ...] = ()
+    understood: tuple[Understood, ...] = ()
+    ignored: tuple[Ignored, ...] = ()
+    assumed: tuple[tuple[str, str, str], ...] = ()  # (what, value, why), printed in every report
+    code: str | None = None

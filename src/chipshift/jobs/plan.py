@@ -1,0 +1,58 @@
+"""A plan: how one step is cut over the devices."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+REMATS = ("none", "selective", "full")  # MaxText's named policies and offload: parallel/remat.py
+SCHEDULES = ("1f1b", "interleaved", "gpipe", "zero_bubble")
+OPTIMIZER_SHARDINGS = ("none", "zero1", "zero2")
+
+
+@dataclass(frozen=True)
+class Plan:
+    """Degrees with dp·fsdp·cp·tp·pp = devices.
+
+    Attributes:
+        dp: replicas whose weights are whole (gradients all-reduced).
+        fsdp: devices over which weights, gradients and moments are sharded (ZeRO-3).
+            dp > 1 and fsdp > 1 together are hybrid sharding.
+        tp: tensor parallel devices, with sequence parallelism unless ``sequence_parallel`` is off.
+        cp: context parallel devices: the sequence is cut.
+        ep: expert parallel devices; divides dp·fsdp·cp and is **not** a factor of devices.
+        pp: pipeline stages.
+        vpp: virtual stages (model chunks) a pipeline rank.
+        microbatch: sequences a (dp, fsdp) replica a forward; may be fractional.
+        accumulation: forwards a step; global batch = microbatch × accumulation × dp × fsdp.
+        remat: ``none``, ``selective``, ``full``, a MaxText policy name or ``offload:...``.
+        optimizer_sharding: ``none``, ``zero1`` or ``zero2``, over dp.
+        schedule: pipeline schedule.
+        cp_kind: ``ring`` or ``allgather`` exchange of keys and values.
+        sequence_parallel: activations outside the matmuls cut over tp as well.
+        axes: for each mesh axis the names of the physical axes it sits on; () = let the fabric
+            assign them as JAX does.
+    """
+
+    dp: int = 1
+    fsdp: int = 1
+    tp: int = 1
+    cp: int = 1
+    ep: int = 1
+    pp: int = 1
+    vpp: int = 1
+    microbatch: float = 1.0
+    accumulation: int = 1
+    remat: str = "none"
+    optimizer_sharding: str = "none"
+    schedule: str = "1f1b"
+    cp_kind: str = "ring"
+    sequence_parallel: bool = True
+    axes: tuple[tuple[str, tuple[str, ...]], ...] = ()
+
+    @property
+    def devices(self) -> int:
+        return self.dp * self.fsdp * self.cp * self.tp * self.pp
+
+    @property
+    def global_batch(self) -> float:
+        return self.microbatch * self.accumulation * self.dp * self.fsdp
