@@ -120,8 +120,10 @@ def parse_target(text: str | None) -> Target | Literal["all"] | None:
 
     Raises InputError naming the nearest target for any other text.
     """
-    if text is None or text == "all":
-        return text
+    if text is None:
+        return None
+    if text == "all":
+        return "all"
     for target in TARGETS:
         if text == target:
             return target

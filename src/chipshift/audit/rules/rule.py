@@ -11,7 +11,7 @@ import tomllib
 from dataclasses import dataclass
 from importlib import resources
 
-from chipshift.audit.finding import Severity, Target, Topic
+from chipshift.audit.finding import TOPICS, Severity, Target, Topic
 
 
 @dataclass(frozen=True, slots=True)
@@ -66,9 +66,6 @@ class Rule:
     source: tuple[Source, ...]
 
 
-FILES = ("kernels", "shapes", "topology", "other")
-
-
 def _names(table: dict[str, list[str]]) -> Names:
     return Names(**{package: tuple(names) for package, names in table.items()})
 
@@ -77,7 +74,7 @@ def _names(table: dict[str, list[str]]) -> Names:
 def rules() -> dict[str, Rule]:
     """Every rule by its slug, in the order of the catalogue."""
     found: dict[str, Rule] = {}
-    for topic in FILES:
+    for topic in TOPICS:
         text = resources.files("chipshift.audit.rules").joinpath(f"{topic}.toml").read_text("utf-8")
         for slug, row in tomllib.loads(text).items():
             row = dict(row)
