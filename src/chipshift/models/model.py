@@ -90,6 +90,7 @@ class Model:
         final_norm_params: parameters of the last norm.
         mtp_layers: multi-token-prediction blocks that a training run may add (not in ``layers``).
         vocab: rows of the embedding as the checkpoint has them.
+        defaults: ``(key, value)`` of what the config left to the reference implementation.
     """
 
     name: str
@@ -104,6 +105,7 @@ class Model:
     embedding_extra_params: int = 0
     mtp_layers: int = 0
     max_positions: int | None = None
+    defaults: tuple[tuple[str, object], ...] = ()
 
     @property
     def n_layers(self) -> int:

@@ -1,0 +1,160 @@
+"""Reading configs: what is understood, and the one sentence for what is not."""
+
+import json
+from pathlib import Path
+from typing import Any
+
+import pytest
+from hypothesis import HealthCheck, given, settings
+from hypothesis import strategies as st
+
+from chipshift.errors import InputError
+from chipshift.models.hf import LARGEST_BYTES, read_config
+
+LLAMA: dict[str, Any] = {
+    "model_type": "llama",
+    "hidden_size": 64,
+    "num_hidden_layers": 4,
+    "num_attention_heads": 4,
+    "num_key_value_heads": 2,
+    "intermediate_size": 128,
+    "vocab_size": 1000,
+}
+
+
+def test_a_file_and_its_folder_are_the_same_model(tmp_path: Path) -> None:
+    folder = tmp_path / "my-llama"
+    folder.mkdir()
+    (folder / "config.json").write_text(json.dumps(LLAMA))
+    model = read_config(folder)
+    assert model == read_config(folder / "config.json") == read_config(str(folder))
+    assert model.name == "my-llama"
+    assert (model.architecture, model.d_model, model.n_layers) == ("llama", 64, 4)
+
+
+def test_what_the_config_left_open_is_listed() -> None:
+    left = dict(read_config(LLAMA).defaults)
+    assert left == {"attention_bias": False, "mlp_bias": False, "tie_word_embeddings": False}
+
+
+def test_the_class_name_stands_in_for_a_missing_model_type() -> None:
+    values = {**LLAMA, "architectures": ["LlamaForCausalLM"]}
+    del values["model_type"]
+    assert read_config(values).n_layers == 4
+
+
+def test_alternating_windows_are_two_runs() -> None:
+    # Gemma 2 slides in its first, third, ... layer
+    model = read_config(
+        {**LLAMA, "model_type": "gemma2", "num_hidden_layers": 5, "sliding_window": 32}
+    )
+    assert [layer.attention.window for layer, _ in model.layers if layer.attention] == [32, None]
+    assert [n for _, n in model.layers] == [3, 2]
+    assert model.layer_order == (0, 1, 0, 1, 0)
+
+
+def test_gemma3_sees_everything_in_each_sixth_layer() -> None:
+    model = read_config({"model_type": "gemma3", "text_config": {**LLAMA, "num_hidden_layers": 7}})
+    assert model.layer_order == (0, 0, 0, 0, 0, 1, 0)
+
+
+@pytest.mark.parametrize(
+    ("change", "sentence"),
+    [
+        ({"hidden_size": -4}, "hidden_size is -4; expected a whole number from 1"),
+        ({"hidden_size": "64"}, "hidden_size is '64'; expected a whole number"),
+        ({"hidden_size": True}, "hidden_size is True; expected a whole number"),
+        ({"hidden_size": 10**30}, "hidden_size is 1000000"),
+        ({"hidden_size": 64.5}, "hidden_size is 64.5; expected a whole number"),
+        ({"num_hidden_layers": 0}, "num_hidden_layers is 0; expected a whole number from 1 to 10,"),
+        ({"num_key_value_heads": 3}, "num_key_value_heads is 3; expected the second to divide"),
+        ({"vocab_size": float("nan")}, "vocab_size is NaN; expected a number"),
+        ({"rope_theta": float("nan")}, "rope_theta is NaN; expected a number"),
+        ({"vocab_size": float("inf")}, "vocab_size is inf; expected a whole number"),
+        ({"attention_bias": "yes"}, "attention_bias is 'yes'; expected true or false"),
+        ({"intermediate_size": None}, "intermediate_size is missing; expected a whole number"),
+        ({"model_type": 7}, "model_type is 7; expected a string"),
+        ({"model_type": "gemma3"}, "text_config is missing; expected an object"),
+        ({"model_type": "llamma"}, "'llamma' is not known; did you mean 'llama'?"),
+        ({"model_type": None}, "neither model_type nor architectures is given"),
+    ],
+)
+def test_a_mistake_is_one_sentence_with_its_key(change: dict[str, Any], sentence: str) -> None:
+    with pytest.raises(InputError) as caught:
+        read_config({**LLAMA, **change}, "job/config.json")
+    assert sentence in str(caught.value)
+    assert "\n" not in str(caught.value)
+
+
+def test_an_unknown_architecture_names_the_flags_that_supply_its_numbers() -> None:
+    with pytest.raises(InputError, match=r"--hidden-size.*--layers.*--heads.*--ffn.*--vocab"):
+        read_config({**LLAMA, "model_type": "perceiver"})
+
+
+def test_windows_named_layer_by_layer_must_be_known_names() -> None:
+    kinds = ["full_attention", "sliding_atention", "full_attention", "full_attention"]
+    with pytest.raises(InputError, match="did you mean 'sliding_attention'"):
+        read_config({**LLAMA, "model_type": "gemma2", "layer_types": kinds})
+
+
+@pytest.mark.parametrize(
+    ("content", "sentence"),
+    [
+        (b"", "is not JSON at line 1"),
+        (b'{"hidden_size": 1', "is not JSON at line 1"),
+        (b"[1, 2]", "holds a list; expected an object"),
+        (b"\xff\xfe\x00", "is not text"),
+        (b"[" * 200_000, "nested too deeply"),
+        (b'{"a": ' * 500 + b"1" + b"}" * 500, "nested too deeply"),
+        (b'{"hidden_size": ' + b"9" * 10_000 + b"}", "a number too long"),
+        (b'{"model_type": "llama", "hidden_size": NaN}', "hidden_size is NaN"),
+    ],
+)
+def test_a_file_that_is_no_config(tmp_path: Path, content: bytes, sentence: str) -> None:
+    path = tmp_path / "config.json"
+    path.write_bytes(content)
+    with pytest.raises(InputError) as caught:
+        read_config(path)
+    assert sentence in str(caught.value)
+    assert str(path) in str(caught.value)
+
+
+def test_paths_that_are_no_config(tmp_path: Path) -> None:
+    with pytest.raises(InputError, match=r"is a folder without a config\.json"):
+        read_config(tmp_path)
+    with pytest.raises(InputError, match="no such file"):
+        read_config(tmp_path / "nothing.json")
+    big = tmp_path / "big.json"
+    with big.open("wb") as file:
+        file.truncate(200 * 1024 * 1024)  # sparse: 200 MiB that take no room
+    with pytest.raises(InputError, match=f"above {LARGEST_BYTES:,} is refused"):
+        read_config(big)
+
+
+ATOM = (
+    st.integers()
+    | st.integers(0, 8)
+    | st.floats()
+    | st.sampled_from([None, True, False, "", "a\nb", "full_attention", "sliding_attention", {}])
+)
+JSON = ATOM | st.lists(ATOM, max_size=5)
+
+
+@settings(deadline=None, suppress_health_check=[HealthCheck.too_slow])
+@given(
+    kind=st.sampled_from(["llama", "gemma3_text", "qwen2_moe", "deepseek_v3", "qwen3", "mixtral"]),
+    change=st.dictionaries(
+        st.sampled_from(
+            [*LLAMA, "layer_types", "sliding_window", "head_dim", "mlp_only_layers", "q_lora_rank"]
+        ),
+        JSON,
+        max_size=4,
+    ),
+)
+def test_any_values_give_a_model_or_one_sentence(kind: str, change: dict[str, Any]) -> None:
+    try:
+        model = read_config({**LLAMA, **change, "model_type": kind})
+    except InputError as error:
+        assert "\n" not in str(error)
+    else:
+        assert sum(n for _, n in model.layers) == model.n_layers == len(model.layer_order)
