@@ -1,0 +1,216 @@
+"""What one layer computes on one device: its ops, with shapes cut by the plan.
+
+Every number may be a float, an equal-length array (a table of plans) or a ``Worked``.
+FLOPs are of the forward pass, a multiply-add being 2; causal attention is counted half.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+
+from chipshift.models.model import Attention, DenseMlp, Layer, MoeMlp, Model
+from chipshift.worked import formula
+
+Number = Any
+"""A float, an array of floats or a Worked."""
+
+
+@dataclass(frozen=True)
+class Cut:
+    """How one forward pass of one microbatch is cut for one device.
+
+    Attributes:
+        tokens: rows of activations on the device, microbatch × seq_len / cp.
+        seq_len: whole sequence length (attention reaches over all of it).
+        tp: tensor parallel degree.
+        ep: expert parallel degree.
+        sp: degree by which the activations outside the matmuls are cut (tp, or 1).
+        imbalance: rows of the busiest expert group over the mean (1 = balanced).
+    """
+
+    tokens: Number
+    seq_len: Number
+    tp: Number = 1.0
+    ep: Number = 1.0
+    sp: Number = 1.0
+    imbalance: Number = 1.0
+
+
+@dataclass(frozen=True)
+class Op:
+    """One op of the forward pass on one device.
+
+    Attributes:
+        kind: ``matmul``, ``grouped_matmul``, ``attention``, or a memory-bound ``norm``,
+            ``residual``, ``rope``, ``activation``, ``permute``, ``embedding``, ``loss``.
+        m, n, k: rows, outputs and reduction of a matmul (of one group when grouped).
+        groups: experts on the device (grouped matmul), else 1.
+        elements: for memory-bound kinds, size of the tensor that is passed over.
+        flops: forward model FLOPs; 0 for memory-bound kinds.
+        heads, kv_heads, head_dim, v_head_dim, keys, kv_len, q_tokens: attention only; ``keys`` is
+            the mean number of keys a query really meets.
+        has_weights: its weights need a gradient (attention's matmuls have none).
+    """
+
+    name: str
+    kind: str
+    m: Number = 0.0
+    n: Number = 0.0
+    k: Number = 0.0
+    groups: Number = 1.0
+    elements: Number = 0.0
+    flops: Number = 0.0
+    heads: Number = 0.0
+    kv_heads: Number = 0.0
+    head_dim: Number = 0.0
+    v_head_dim: Number = 0.0
+    keys: Number = 0.0
+    kv_len: Number = 0.0
+    q_tokens: Number = 0.0
+
+
+@formula(unit="FLOP", source="a multiply-add is 2 FLOP")
+def matmul_flops(m: Number, n: Number, k: Number, groups: Number = 1.0) -> Number:
+    """Forward FLOPs of ``groups`` matmuls (m, k) × (k, n)."""
+    return 2 * m * n * k * groups
+
+
+@formula(unit="keys", source="causal attention counted half; a window W of S keys: W − W²/(2S)")
+def mean_keys(seq_len: Number, window: Number, causal: Number) -> Number:
+    """Mean number of keys a query meets: S/2 causal, W − W²/(2S) with a window, S otherwise."""
+    reach = np.minimum(window, seq_len)
+    return np.where(causal > 0, reach - reach * reach / (2 * seq_len), reach)
+
+
+@formula(unit="FLOP", source="2 FLOP a multiply-add, QKᵀ over head_dim and PV over v_head_dim")
+def attention_flops(
+    q_tokens: Number, keys: Number, heads: Number, head_dim: Number, v_head_dim: Number
+) -> Number:
+    """Forward FLOPs of attention: each query meets ``keys`` keys and as many values."""
+    return 2 * q_tokens * keys * heads * (head_dim + v_head_dim)
+
+
+@formula(unit="rows", source="tokens × top-k spread over the experts of the expert-parallel group")
+def rows_per_expert(
+    tokens: Number, top_k: Number, ep: Number, experts: Number, imbalance: Number
+) -> Number:
+    """Rows that one expert on the device multiplies: tokens·k·ep/E × imbalance."""
+    return tokens * top_k * ep / experts * imbalance
+
+
+def _matmul(name: str, m: Number, n: Number, k: Number) -> Op:
+    return Op(name, "matmul", m=m, n=n, k=k, flops=matmul_flops(m, n, k))
+
+
+def attention_ops(a: Attention, d_model: Number, cut: Cut) -> list[Op]:
+    """Projections, rotary embedding and attention of one layer on one device."""
+    t, heads = cut.tokens, a.heads / cut.tp
+    kv_heads = np.maximum(a.kv_heads / cut.tp, 1.0)  # fewer kv heads than tp: they are copied
+    ops: list[Op] = []
+    if a.kv_lora_rank is not None:
+        rope = a.qk_rope_head_dim or 0
+        if a.q_lora_rank is not None:
+            ops.append(_matmul("q_down", t, a.q_lora_rank, d_model))
+            ops.append(_matmul("q_up", t, heads * a.head_dim, a.q_lora_rank))
+        else:
+            ops.append(_matmul("q_proj", t, heads * a.head_dim, d_model))
+        ops.append(_matmul("kv_down", t, a.kv_lora_rank + rope, d_model))
+        kv_width = a.head_dim - rope + a.v_head_dim
+        ops.append(_matmul("kv_up", t, heads * kv_width, a.kv_lora_rank))
+        kv_heads = heads
+    else:
+        width = heads * a.head_dim + kv_heads * (a.head_dim + a.v_head_dim)
+        ops.append(_matmul("qkv_proj", t, width, d_model))
+    ops.append(Op("rope", "rope", elements=t * (heads + kv_heads) * a.head_dim))
+    window = cut.seq_len if a.window is None else a.window
+    keys = mean_keys(cut.seq_len, window, 1.0 if a.causal else 0.0)
+    ops.append(
+        Op(
+            "attention",
+            "attention",
+            flops=attention_flops(t, keys, heads, a.head_dim, a.v_head_dim),
+            heads=heads,
+            kv_heads=kv_heads,
+            head_dim=a.head_dim,
+            v_head_dim=a.v_head_dim,
+            keys=keys,
+            kv_len=np.minimum(cut.seq_len, window),
+            q_tokens=t,
+        )
+    )
+    ops.append(_matmul("out_proj", t, d_model, heads * a.v_head_dim))
+    return ops
+
+
+def _dense_ops(prefix: str, width: Number, matrices: Number, d_model: Number, cut: Cut) -> list[Op]:
+    t, f = cut.tokens, width / cut.tp
+    return [
+        _matmul(f"{prefix}_up", t, (matrices - 1) * f, d_model),
+        Op(f"{prefix}_activation", "activation", elements=t * f * matrices),
+        _matmul(f"{prefix}_down", t, d_model, f),
+    ]
+
+
+def mlp_ops(mlp: DenseMlp | MoeMlp, d_model: Number, cut: Cut) -> list[Op]:
+    """Feed-forward of one layer on one device: dense, or router, experts and shared experts."""
+    if isinstance(mlp, DenseMlp):
+        return _dense_ops("mlp", mlp.width, mlp.matrices, d_model, cut)
+    t, f = cut.tokens, mlp.width / cut.tp
+    rows = rows_per_expert(t, mlp.top_k, cut.ep, mlp.experts, cut.imbalance)
+    held = mlp.experts / cut.ep
+    up, routed = (mlp.matrices - 1) * f, t * mlp.top_k
+    ops = [
+        _matmul("router", t / cut.sp, mlp.experts, d_model),
+        Op("permute", "permute", elements=routed * d_model / cut.sp),
+        Op("experts_up", "grouped_matmul", m=rows, n=up, k=d_model, groups=held,
+           flops=matmul_flops(rows, up, d_model, held)),
+        Op("experts_activation", "activation", elements=rows * held * f * mlp.matrices),
+        Op("experts_down", "grouped_matmul", m=rows, n=d_model, k=f, groups=held,
+           flops=matmul_flops(rows, d_model, f, held)),
+        Op("unpermute", "permute", elements=routed * d_model / cut.sp),
+    ]  # fmt: skip
+    if mlp.shared_width:
+        ops += _dense_ops("shared", mlp.shared_width, mlp.matrices, d_model, cut)
+    return ops
+
+
+def layer_ops(layer: Layer, d_model: Number, cut: Cut) -> list[Op]:
+    """All ops of one layer on one device, in order of execution."""
+    stream = cut.tokens * d_model / cut.sp
+    ops: list[Op] = []
+    if layer.attention is not None:
+        ops.append(Op("attention_norm", "norm", elements=stream))
+        ops += attention_ops(layer.attention, d_model, cut)
+        ops.append(Op("attention_residual", "residual", elements=stream))
+    if layer.mlp is not None:
+        ops.append(Op("mlp_norm", "norm", elements=stream))
+        ops += mlp_ops(layer.mlp, d_model, cut)
+        ops.append(Op("mlp_residual", "residual", elements=stream))
+    return ops
+
+
+def end_ops(model: Model, cut: Cut) -> tuple[list[Op], list[Op]]:
+    """Ops before the first layer and after the last one: embedding; final norm, head and loss."""
+    t, d = cut.tokens, model.d_model
+    first = [Op("embedding", "embedding", elements=t * d)]
+    last = [
+        Op("final_norm", "norm", elements=t * d / cut.sp),
+        _matmul("lm_head", t, model.vocab / cut.tp, d),
+        Op("loss", "loss", elements=t * model.vocab / cut.tp),
+    ]
+    return first, last
+
+
+def forward_flops_per_token(model: Model, seq_len: Number) -> Number:
+    """Model FLOPs of one token's forward pass: every matmul, attention half, head included."""
+    cut = Cut(tokens=1.0, seq_len=seq_len)
+    total: Number = 0.0
+    for layer, count in model.layers:
+        for op in layer_ops(layer, model.d_model, cut):
+            total = total + op.flops * count
+    for op in end_ops(model, cut)[1]:
+        total = total + op.flops
+    return total

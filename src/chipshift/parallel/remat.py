@@ -1,0 +1,138 @@
+"""Rematerialisation: which of a layer's tensors stay for the backward pass.
+
+A layer's backward pass needs seven tensors besides its input. A policy keeps some on the device,
+moves some to the host, and recomputes the rest from what is kept.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+from chipshift.errors import InputError, nearest
+
+TENSORS = ("attention_norm", "qkv", "attention", "out_proj", "mlp_norm", "up", "activation")
+"""What a layer's backward pass reads: the op whose output it is names the tensor."""
+
+OP_TENSOR = {
+    "attention_norm": "attention_norm",
+    "q_down": "qkv",
+    "q_up": "qkv",
+    "q_proj": "qkv",
+    "kv_down": "qkv",
+    "kv_up": "qkv",
+    "qkv_proj": "qkv",
+    "rope": "qkv",
+    "attention": "attention",
+    "out_proj": "out_proj",
+    "attention_residual": "out_proj",
+    "mlp_norm": "mlp_norm",
+    "mlp_up": "up",
+    "router": "up",
+    "permute": "up",
+    "experts_up": "up",
+    "shared_up": "up",
+    "mlp_activation": "activation",
+    "experts_activation": "activation",
+    "shared_activation": "activation",
+    "mlp_down": "down",
+    "experts_down": "down",
+    "shared_down": "down",
+    "unpermute": "down",
+    "mlp_residual": "down",
+}
+"""Which tensor each op of a layer helps to make; ``down`` is the layer's output."""
+
+
+@dataclass(frozen=True)
+class Policy:
+    """A rematerialisation policy.
+
+    Attributes:
+        saved: tensors kept in device memory.
+        offloaded: tensors moved to the host and back; ``block_input`` may be among them.
+        reruns_output: the recompute also runs the layer's last matmul, whose result is not used
+            (PyTorch's checkpoint does, XLA removes it).
+        every: share of the layers that the policy is applied to; the others keep everything.
+    """
+
+    name: str
+    saved: frozenset[str]
+    offloaded: frozenset[str] = frozenset()
+    reruns_output: bool = False
+    every: float = 1.0
+
+    def recomputes(self, op_name: str) -> bool:
+        """Whether the op runs again before its layer's backward pass."""
+        tensor = OP_TENSOR[op_name]
+        if tensor == "down":
+            return self.reruns_output and not self.saved and not self.offloaded
+        return tensor not in self.saved and tensor not in self.offloaded
+
+
+_ALL = frozenset(TENSORS)
+_DOTS = frozenset({"qkv", "out_proj", "up"})
+
+
+def _policies() -> dict[str, Policy]:
+    keep = {
+        "none": _ALL,
+        "full": frozenset[str](),
+        # Megatron's selective recompute runs core attention again and keeps the rest.
+        "selective": _ALL - {"attention"},
+        # torchtitan's per-op selective checkpointing keeps attention and the matmuls' results.
+        "selective_op": frozenset({"qkv", "attention", "out_proj", "up"}),
+        # MaxText's named policies (its decoder layer's checkpoint names).
+        "minimal": _DOTS,
+        "minimal_with_context": _DOTS | {"attention"},
+        "minimal_flash": _DOTS | {"attention"},
+        "save_dot_except_mlp": frozenset({"qkv", "out_proj"}),
+        "save_dot_except_mlpwi": frozenset({"qkv", "out_proj"}),
+        "save_dot_with_context_except_mlp": frozenset({"qkv", "attention", "out_proj"}),
+        "save_qkv_proj": frozenset({"qkv"}),
+        "save_out_proj": frozenset({"out_proj"}),
+    }
+    table = {name: Policy(name, saved) for name, saved in keep.items()}
+    moved = {
+        "qkv_proj_offloaded": frozenset({"qkv"}),
+        "minimal_offloaded": _DOTS,
+        "offload:block_input": frozenset({"block_input"}),
+        "offload:qkv": frozenset({"qkv"}),
+    }
+    return table | {name: Policy(name, frozenset(), away) for name, away in moved.items()}
+
+
+POLICIES = _policies()
+
+
+def policy(name: str, *, reruns_output: bool = False) -> Policy:
+    """The policy of that name; ``custom:saved=a+b,offload=c`` names tensors one by one.
+
+    Raises:
+        InputError: no such policy, or no such tensor in a custom one.
+    """
+    if name.startswith("custom:"):
+        return _custom(name)
+    found = POLICIES.get(name)
+    if found is None:
+        raise InputError(
+            f"remat '{name}' is not a known policy{nearest(name, list(POLICIES))} "
+            f"(expected one of {', '.join(POLICIES)}, or custom:saved=...,offload=...)"
+        )
+    if reruns_output and found.name == "full":
+        return Policy(found.name, found.saved, found.offloaded, True)
+    return found
+
+
+def _custom(name: str) -> Policy:
+    sets: dict[str, frozenset[str]] = {"saved": frozenset(), "offload": frozenset()}
+    for part in filter(None, name.removeprefix("custom:").split(",")):
+        key, _, tensors = part.partition("=")
+        names = frozenset(filter(None, tensors.split("+")))
+        unknown = names - _ALL - {"block_input"}
+        if key not in sets or unknown:
+            raise InputError(
+                f"remat '{name}': '{', '.join(sorted(unknown)) or key}' is not known "
+                f"(expected custom:saved=A+B,offload=C with tensors of {', '.join(TENSORS)})"
+            )
+        sets[key] = names
+    return Policy(name, sets["saved"] - {"block_input"}, sets["offload"])
