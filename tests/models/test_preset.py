@@ -1,0 +1,132 @@
+"""The shipped models: published sizes, names and torchtitan's flavours."""
+
+import pytest
+
+from chipshift.errors import InputError
+from chipshift.models.count import params, params_active, params_embedding
+from chipshift.models.preset import FOLDER, flavour, index, names, preset
+
+# The sizes that the publishers print, to the digits they print.
+PUBLISHED = {
+    "llama-2-7b": 6.74e9,  # Llama 2 paper's "7B": 6.74 billion in the checkpoint's index
+    "llama-3.1-8b": 8.03e9,
+    "llama-3.1-70b": 70.6e9,
+    "llama-3.1-405b": 406e9,
+    "llama-3.2-1b": 1.24e9,
+    "llama-3.2-3b": 3.21e9,
+    "mistral-7b-v0.1": 7.24e9,
+    "mixtral-8x7b": 46.7e9,
+    "mixtral-8x22b": 141e9,
+    "qwen2.5-0.5b": 0.49e9,
+    "qwen2.5-1.5b": 1.54e9,
+    "qwen2.5-3b": 3.09e9,
+    "qwen2.5-7b": 7.62e9,
+    "qwen2.5-14b": 14.8e9,
+    "qwen2.5-32b": 32.8e9,
+    "qwen2.5-72b": 72.7e9,
+    "qwen1.5-moe-a2.7b": 14.3e9,
+    "qwen2-57b-a14b": 57.4e9,
+    "qwen3-8b": 8.2e9,
+    "qwen3-14b": 14.8e9,
+    "qwen3-32b": 32.8e9,
+    "qwen3-30b-a3b": 30.5e9,
+    "qwen3-235b-a22b": 235e9,
+    "gemma-2b": 2.51e9,
+    "gemma-7b": 8.54e9,
+    "gemma-2-9b": 9.24e9,
+    "gemma-2-27b": 27.2e9,
+    "deepseek-v3": 671e9,
+    "deepseek-v2": 236e9,
+    "deepseek-v2-lite": 15.7e9,
+    "kimi-k2": 1.03e12,
+}
+ACTIVE = {  # "activated parameters", where the publisher prints them and counts both embeddings
+    "mixtral-8x7b": 12.9e9,
+    "mixtral-8x22b": 39e9,
+    "qwen3-30b-a3b": 3.3e9,
+    "qwen3-235b-a22b": 22e9,
+    "deepseek-v2": 21e9,
+}
+LLAMA3 = ("debugmodel", "1B", "3B", "8B", "70B", "405B")
+QWEN3 = (
+    "debugmodel",
+    "debugmodel_non_fused_qkv",
+    "debugmodel_moe",
+    "0.6B",
+    "1.7B",
+    "4B",
+    "8B",
+    "14B",
+    "32B",
+    "30B-A3B",
+    "235B-A22B",
+)
+DEEPSEEK = ("debugmodel", "16B", "236B", "671B")
+
+
+@pytest.mark.parametrize(("name", "size"), PUBLISHED.items())
+def test_total_is_the_published_size(name: str, size: float) -> None:
+    assert params(preset(name)) == pytest.approx(size, rel=1e-2)
+
+
+@pytest.mark.parametrize(("name", "size"), ACTIVE.items())
+def test_active_is_the_published_size(name: str, size: float) -> None:
+    assert params_active(preset(name)) == pytest.approx(size, rel=2e-2)
+
+
+def test_qwen3_without_embeddings_as_its_card_says() -> None:
+    # Qwen3-8B's card: 8.2B, of them 6.95B beside embedding and head
+    model = preset("qwen3-8b")
+    assert params(model) - 2 * params_embedding(model) == pytest.approx(6.95e9, rel=1e-3)
+
+
+@pytest.mark.parametrize(
+    ("family", "size"),
+    [("llama3", s) for s in LLAMA3]
+    + [("qwen3", s) for s in QWEN3]
+    + [("deepseek_v3", s) for s in DEEPSEEK],
+)
+def test_every_flavour_of_torchtitan_is_shipped(family: str, size: str) -> None:
+    assert params(flavour(family, size)) > 0
+
+
+def test_torchtitan_8b_is_llama_31_8b() -> None:
+    assert flavour("llama3", "8B") is preset("llama-3.1-8b")
+
+
+@pytest.mark.parametrize(
+    "spelling",
+    [
+        "llama-3.1-8b",
+        "Llama-3.1-8B",
+        "meta-llama/Llama-3.1-8B",
+        "meta-llama/Meta-Llama-3.1-8B-Instruct",
+        "llama 3.1 8B",
+        "llama3.1-8b",
+    ],
+)
+def test_spellings_of_one_model(spelling: str) -> None:
+    assert preset(spelling).name == "llama-3.1-8b"
+
+
+def test_llama_3_and_31_are_told_apart() -> None:
+    assert preset("llama3-8b").max_positions == 8192
+    assert preset("llama3.1-8b").max_positions == 131072
+
+
+def test_an_unknown_name_offers_the_nearest() -> None:
+    with pytest.raises(InputError, match=r"did you mean 'llama-3\.1-8b'.*--model"):
+        preset("llama-3.1-9b")
+    with pytest.raises(InputError, match=r"did you mean 'qwen3 32B'.*--model"):
+        flavour("qwen3", "33B")
+
+
+def test_every_preset_has_a_source_and_no_name_stands_for_two() -> None:
+    assert sorted(f"{name}.json" for name in names()) == sorted(
+        path.name for path in FOLDER.glob("*.json")
+    )
+    spellings = [a for e in index().values() for a in e.get("aliases", ())] + names()
+    assert len({s.lower().replace(" ", "-") for s in spellings}) == len(spellings)
+    for name, entry in index().items():
+        assert entry["source"].count(", ") >= 2, name
+        assert preset(name).name == name
