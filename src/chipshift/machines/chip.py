@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 
 
 @dataclass(frozen=True)
@@ -58,7 +58,7 @@ class Chip:
     vendor: str
     family: str
     devices_per_chip: int
-    figures: Mapping[str, Figure]
+    figures: Mapping[str, Figure] = field(hash=False)
 
     def has(self, name: str) -> bool:
         return name in self.figures

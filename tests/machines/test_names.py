@@ -1,0 +1,131 @@
+"""Names of machines: every form, both ways, and the sentence each mistake gets."""
+
+from __future__ import annotations
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from chipshift.errors import InputError
+from chipshift.machines import all_slices, chip_named, gpu_machine, parse_machine, readings
+from chipshift.machines.load import KEYS, chip
+from chipshift.machines.slices import rentable
+
+SLICED = [key for key in KEYS if chip(key).family != "gpu"]
+GPUS = [key for key in KEYS if chip(key).family == "gpu"]
+
+
+@pytest.mark.parametrize(
+    ("written", "name", "chips", "devices"),
+    [
+        ("v6e:16x16", "v6e:16x16", 256, 256),
+        ("v6e:16x8", "v6e:8x16", 128, 128),
+        ("v6e:16x16*4", "v6e:16x16*4", 1024, 1024),
+        ("v6e*1024", "v6e:16x16*4", 1024, 1024),
+        ("v6e-256", "v6e:16x16", 256, 256),
+        ("v6e-256*2", "v6e:16x16*2", 512, 512),
+        ("v5p-128", "v5p:4x4x4", 64, 64),  # TensorCores, two a chip
+        ("tpu7x-128", "v7x:4x4x4", 64, 128),  # TensorCores, two a chip, and each a device
+        ("v7x*64", "v7x:4x4x4", 64, 128),
+        ("v7x:8x4x4", "v7x:4x4x8", 128, 256),
+        ("v7x:2x2", "v7x:2x2x1", 4, 8),
+        ("v5litepod-16", "v5e:4x4", 16, 16),
+        ("v5e-16", "v5e:4x4", 16, 16),
+        ("h100:8x64", "h100:8x64", 512, 512),
+        ("h100:64x8", "h100:8x64", 512, 512),
+        ("h100:8", "h100:8x1", 8, 8),
+        ("h100*512", "h100:8x64", 512, 512),
+        ("h100*12", "h100:6x2", 12, 12),  # the largest divisor of 12 that is not above 8
+        ("  H100-SXM * 8 ".replace(" * ", "*"), "h100:8x1", 8, 8),
+        ("Ironwood:4×4×4", "v7x:4x4x4", 64, 128),
+        ("TRILLIUM*256", "v6e:16x16", 256, 256),
+    ],
+)
+def test_every_form(written: str, name: str, chips: int, devices: int) -> None:
+    machine = parse_machine(written)
+    assert (machine.name, machine.chips, machine.devices) == (name, chips, devices)
+    assert parse_machine(machine.name) == machine
+
+
+def test_readings_give_chips_devices_and_the_clouds_name() -> None:
+    assert readings(parse_machine("v7x:4x4x4")) == "64 chips = 128 devices = tpu7x-128 (4x4x4)"
+    assert readings(parse_machine("h100*512")) == (
+        "512 chips = 512 devices = h100:8x64 (64 domains of 8)"
+    )
+    assert readings(parse_machine("v6e*512")) == (
+        "512 chips = 512 devices = v6e-256*2 (16x16, 2 slices)"
+    )
+    assert readings(parse_machine("v6e:1x1")) == "1 chip = 1 device = v6e-1 (1x1)"
+
+
+@pytest.mark.parametrize("key", SLICED)
+def test_every_slice_is_named_both_ways(key: str) -> None:
+    for machine in all_slices(key):
+        assert parse_machine(machine.name) == machine
+        assert parse_machine(machine.name.upper()) == machine
+        if machine.cloud_name:
+            assert parse_machine(machine.cloud_name) == machine
+
+
+@given(st.sampled_from(SLICED), st.data(), st.integers(1, 64))
+def test_several_slices_are_named_both_ways(key: str, data: st.DataObject, slices: int) -> None:
+    shape = data.draw(st.sampled_from(rentable(key)))
+    machine = parse_machine(f"{key}:{shape.topology}*{slices}")
+    assert machine.chips == shape.chips * slices and machine.slices == slices
+    assert parse_machine(machine.name) == machine
+    if machine.cloud_name:
+        assert parse_machine(machine.cloud_name) == machine
+
+
+@given(st.sampled_from(GPUS), st.integers(1, 20_000))
+def test_a_count_of_gpus_takes_the_largest_domain_that_divides_it(key: str, chips: int) -> None:
+    machine = gpu_machine(key, chips)
+    domain, domains = map(int, machine.topology.split("x"))
+    most = int(chip(key).value("scale_up_domain_chips"))
+    assert domain * domains == machine.chips == chips
+    assert domain <= most
+    assert not any(chips % larger == 0 for larger in range(domain + 1, most + 1))
+    assert parse_machine(machine.name) == machine == parse_machine(f"{key}*{chips}")
+
+
+@pytest.mark.parametrize(
+    ("written", "sentence"),
+    [
+        ("v6e:8x9", "no v6e slice is 8x9; the nearest that can be rented are 8x8, 8x16 and 4x8"),
+        ("v6e*100", "no v6e slice has 100 chips; the nearest have 64 (8x8) and 128 (8x16)"),
+        ("v6e", "has no size: write v6e:16x16, v6e*256 or v6e-256"),
+        ("h100", "has no size: write h100*128 or h100:8x16"),
+        ("v5p-100", "the number counts TensorCores, 2 a chip"),
+        ("v6e*0", "at least 1 chip, found 0"),
+        ("v6e:4x4*0", "at least 1 chip, found 0"),
+        ("v6e*-4", "not of a form that is read"),
+        ("", "not of a form that is read"),
+        ("v6e:16xx16", "not lengths joined by x"),
+        ("h100:16x16", "at most 8 in one; write h100*256"),
+        ("h100:8x64*2", "GPUs are written CHIP:DOMAINxDOMAINS"),
+        ("h100*999999999", "above the 1,000,000"),
+        ("h10*8", "did you mean 'h100'"),
+        ("v6f-256", "expected CHIP:TOPOLOGY"),
+        ("h100-8", "not a cloud's name"),
+    ],
+)
+def test_each_mistake_gets_one_sentence(written: str, sentence: str) -> None:
+    with pytest.raises(InputError) as caught:
+        parse_machine(written)
+    assert sentence in str(caught.value)
+    assert "\n" not in str(caught.value)
+
+
+@given(st.text(alphabet="v6eh10px*:-. 7", max_size=14))
+def test_anything_else_is_a_sentence_too(text: str) -> None:
+    try:
+        machine = parse_machine(text)
+    except InputError:
+        return
+    assert parse_machine(machine.name) == machine
+
+
+def test_an_unknown_chip_names_the_nearest() -> None:
+    assert chip_named("Trillium").key == "v6e"
+    with pytest.raises(InputError, match="did you mean 'trillium'"):
+        chip_named("trilium")
