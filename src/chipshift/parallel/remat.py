@@ -63,7 +63,10 @@ class Policy:
 
     def recomputes(self, op_name: str) -> bool:
         """Whether the op runs again before its layer's backward pass."""
-        tensor = OP_TENSOR[op_name]
+        return self.recomputes_tensor(OP_TENSOR[op_name])
+
+    def recomputes_tensor(self, tensor: str) -> bool:
+        """Whether the ops that make this tensor run again before the layer's backward pass."""
         if tensor == "down":
             return self.reruns_output and not self.saved and not self.offloaded
         return tensor not in self.saved and tensor not in self.offloaded

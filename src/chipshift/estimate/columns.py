@@ -1,0 +1,44 @@
+"""The plan as numbers: one plan (floats or sourced leaves) or a table of plans (arrays)."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+from typing import Any
+
+Number = Any
+
+GROUPS = ("tp", "cp", "ep", "weights", "expert_weights", "dp", "expert_dp", "pp")
+"""Groups that communicate: ``weights`` shares one copy of a weight (FSDP's fsdp × cp),
+``dp`` sums what those shards leave unsummed (dp × cp where nothing is sharded)."""
+
+
+@dataclass(frozen=True)
+class Columns:
+    """Degrees and batch of one plan or many, and the links of each group that communicates.
+
+    Attributes:
+        links: for each of GROUPS the links it runs over (fabric.Links, numbers of equal length).
+    """
+
+    dp: Number
+    fsdp: Number
+    tp: Number
+    cp: Number
+    ep: Number
+    pp: Number
+    vpp: Number
+    microbatch: Number
+    accumulation: Number
+    links: Mapping[str, Any]
+
+
+@dataclass(frozen=True)
+class Choice:
+    """The categorical part of a plan: rows of one table share it."""
+
+    remat: str = "none"
+    optimizer_sharding: str = "none"
+    schedule: str = "1f1b"
+    cp_kind: str = "ring"
+    sequence_parallel: bool = True

@@ -1,0 +1,153 @@
+"""Memory of a device, part by part, on the pipeline stage that holds most."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import numpy as np
+
+from chipshift.estimate.columns import Choice, Columns
+from chipshift.estimate.setting import Setting
+from chipshift.estimate.stage import heaviest_kind
+from chipshift.models.count import head_params, params_embedding
+from chipshift.parallel import memory, schedule
+from chipshift.parallel.remat import Policy
+from chipshift.worked import rename
+
+Number = Any
+
+PARTS = ("weights", "gradients", "optimizer", "activations", "logits", "collectives", "overhead")
+
+
+def optimizer_shards(c: Columns, choice: Choice, ep: Number) -> Number:
+    """Devices that share one copy of a weight's optimizer state (ep = 1 for what is no expert)."""
+    if choice.optimizer_sharding == "none":
+        return memory.weight_shards(c.fsdp, c.cp, ep)
+    return np.maximum(memory.gradient_replicas(c.dp, c.fsdp, c.cp, ep), 1.0)
+
+
+def gradient_shards(c: Columns, choice: Choice, ep: Number) -> Number:
+    """Devices that share one copy of a weight's gradient."""
+    if choice.optimizer_sharding == "zero2":
+        return optimizer_shards(c, choice, ep)
+    return memory.weight_shards(c.fsdp, c.cp, ep)
+
+
+def memory_parts(s: Setting, c: Columns, choice: Choice, policy: Policy, counts: list[Number],
+                 w: Any) -> dict[str, Number]:  # fmt: skip
+    """Bytes by part on the first or the last stage, whichever holds more, and their total."""
+    first = _stage_parts(s, c, choice, policy, counts, w, last=False)
+    last = _stage_parts(s, c, choice, policy, counts, w, last=True)
+    total_first, total_last = _total(first), _total(last)
+    first_holds_more = total_first > total_last
+    parts = {
+        name: rename(np.where(first_holds_more, first[name], last[name]), f"{name}_bytes")
+        for name in PARTS
+    }
+    parts["total"] = rename(_total(parts), "memory_bytes")
+    return parts
+
+
+def _total(parts: dict[str, Number]) -> Number:
+    whole = parts[PARTS[0]]
+    for name in PARTS[1:]:
+        whole = whole + parts[name]
+    return whole
+
+
+def _stage_parts(s: Setting, c: Columns, choice: Choice, policy: Policy, counts: list[Number],
+                 w: Any, *, last: bool) -> dict[str, Number]:  # fmt: skip
+    """Bytes by part on the first stage (embedding, most in flight) or the last (head, logits)."""
+    dense, experts = _params(s, c, counts, last)
+    wd, we = memory.weight_shards(c.fsdp, c.cp, 1.0), memory.weight_shards(c.fsdp, c.cp, c.ep)
+    gd, ge = gradient_shards(c, choice, 1.0), gradient_shards(c, choice, c.ep)
+    od, oe = optimizer_shards(c, choice, 1.0), optimizer_shards(c, choice, c.ep)
+    b = s.bytes
+    kept = memory.optimizer_bytes_per_param(b.master, b.moments, b.moments_per_param) * s.trainable
+    state = memory.state_bytes
+    one_stage = np.where(c.pp > 1, 0.0, 1.0)
+    flying = (
+        np.where(c.pp > 1, _last_in_flight(choice, c), 1.0)
+        if last
+        else schedule.in_flight(choice.schedule, c.pp, c.vpp, c.accumulation)
+    )
+    activations = _activations(s, policy, counts, w, flying)
+    tokens_logits = w.tokens if last else w.tokens * one_stage
+    logits = memory.logits_bytes(
+        tokens_logits, s.model.vocab, c.tp, s.stack.logit_memory_bytes, s.loss_chunks
+    )
+    gathered = _gathered(s, c, wd, we)
+    groups = sum(np.where(g > 1, 1.0, 0.0) for g in (c.tp, c.cp, c.ep, c.pp, c.dp * c.fsdp))
+    gradient_bytes = b.gradients * s.trainable
+    return {
+        "weights": state(dense, b.weights, wd) + state(experts, b.weights, we),
+        "gradients": state(dense, gradient_bytes, gd) + state(experts, gradient_bytes, ge),
+        "optimizer": state(dense, kept, od) + state(experts, kept, oe),
+        "activations": activations,
+        "logits": logits,
+        "collectives": gathered,
+        "overhead": memory.overhead_bytes(
+            s.stack.context_bytes, s.stack.comm_buffer_bytes, groups, s.stack.fragmentation,
+            activations + logits + gathered,
+        ),
+    }  # fmt: skip
+
+
+def _last_in_flight(choice: Choice, c: Columns) -> Number:
+    """Microbatches the last stage holds: all of them under GPipe, else one chunk's worth and one."""
+    return c.accumulation * 1.0 if choice.schedule == "gpipe" else 1.0
+
+
+def _params(s: Setting, c: Columns, counts: list[Number], last: bool) -> tuple[Number, Number]:
+    from chipshift.estimate.traffic import device_params
+
+    dense: Number = 0.0
+    experts: Number = 0.0
+    for kind, k in enumerate(counts):
+        d, e = device_params(s, c, kind)
+        dense, experts = dense + d * k, experts + e * k
+    table = memory.cut_params(params_embedding(s.model), c.tp, 1.0)
+    head = memory.cut_params(head_params(s.model), c.tp, 1.0)
+    if last:
+        # a tied head on another stage than the embedding is a copy of it
+        head = head + np.where(c.pp > 1, table if s.model.tied else 0.0, table)
+        return dense + head, experts
+    return dense + table + np.where(c.pp > 1, 0.0, head), experts
+
+
+def _activations(s: Setting, policy: Policy, counts: list[Number], w: Any, flying: Number
+                 ) -> Number:  # fmt: skip
+    """Stored activations of the stage's layers, and what one layer's backward pass adds."""
+    stored: Number = 0.0
+    heavy = heaviest_kind(s)
+    again: Number = 0.0
+    widest: Number = 0.0
+    for kind, (one, k) in enumerate(zip(w.layers, counts, strict=True)):
+        whole: Number = 0.0
+        kept: Number = 0.0
+        for tensor, size in one.stored_elements.items():
+            whole = whole + size
+            if (tensor in policy.saved or tensor == "block_input") and (
+                tensor not in policy.offloaded
+            ):
+                kept = kept + size
+        mixed = kept * policy.every + whole * (1 - policy.every)
+        stored = stored + memory.stored_activation_bytes(
+            mixed, k, flying, s.stack.activation_memory_scale
+        )
+        if kind == heavy:
+            again = whole - kept
+            widest = one.stored_elements.get("up", one.stored_elements["block_input"])
+    return stored + memory.working_bytes(again, widest, s.stack.working_layers)
+
+
+def _gathered(s: Setting, c: Columns, wd: Number, we: Number) -> Number:
+    """Whole layers that FSDP has gathered, the embedding's table where that is larger."""
+    from chipshift.estimate.traffic import device_params
+
+    dense, experts = device_params(s, c, heaviest_kind(s))
+    b = s.bytes
+    layers = memory.gathered_bytes(dense, wd, s.stack.gathered_layers, b.gathered, b.reduce) + \
+        memory.gathered_bytes(experts, we, s.stack.gathered_layers, b.gathered, b.reduce)  # fmt: skip
+    table = memory.cut_params(params_embedding(s.model), c.tp, 1.0)
+    return np.maximum(layers, memory.gathered_bytes(table, wd, 1.0, b.gathered, b.reduce))

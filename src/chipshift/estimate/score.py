@@ -1,0 +1,304 @@
+"""Time and memory of plans: every part, from numbers alone.
+
+``score`` is the one place where an estimate is put together. ``estimate`` calls it with the floats
+of one plan, the planner with arrays of thousands, ``--explain`` with sourced leaves.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+
+from chipshift.estimate.columns import Choice, Columns
+from chipshift.estimate.memory import memory_parts
+from chipshift.estimate.setting import Setting
+from chipshift.estimate.stage import stage_layers
+from chipshift.estimate.traffic import (
+    LayerTraffic,
+    exposed_behind,
+    exposed_share,
+    gradient_sum_s,
+    layer_traffic,
+)
+from chipshift.estimate.work import EndWork, LayerWork, Times, end_work, layer_work
+from chipshift.models.count import params_embedding
+from chipshift.models.ops import Cut
+from chipshift.parallel import remat, schedule
+from chipshift.parallel.memory import cut_params, gradient_replicas, optimizer_bytes_per_param
+from chipshift.roofline.time import stream_time
+from chipshift.worked import formula, rename
+
+Number = Any
+
+AXES = ("tp", "cp", "ep", "fsdp", "dp", "pp")
+
+
+@dataclass(frozen=True)
+class Work:
+    """The costs that depend on the cut alone: layers by kind, and the ends."""
+
+    layers: list[LayerWork]
+    ends: EndWork
+    tokens: Number
+    sp: Number
+
+
+@dataclass(frozen=True)
+class Score:
+    """Parts of ``time_s`` and ``memory_bytes`` (outputs.md), numbers of equal length."""
+
+    time: dict[str, Number]
+    total: dict[str, Number]
+    exposed: dict[str, Number]
+    recompute: Number
+    memory: dict[str, Number]
+
+
+@formula(unit="tokens", source="microbatch × seq_len / cp")
+def device_tokens(microbatch: Number, seq_len: Number, cp: Number) -> Number:
+    """Rows of activations on a device in one forward pass."""
+    return microbatch * seq_len / cp
+
+
+def work(s: Setting, tp: Number, cp: Number, ep: Number, microbatch: Number,
+         sequence_parallel: bool) -> Work:  # fmt: skip
+    """Op times and stored tensors for distinct cuts."""
+    tokens = device_tokens(microbatch, s.seq_len, cp)
+    sp = tp if sequence_parallel else 1.0
+    imbalance = np.where(ep > 1, s.stack.moe_imbalance, 1.0)
+    cut = Cut(tokens, s.seq_len, tp, ep, sp, imbalance)
+    layers = [
+        layer_work(layer, s.model.d_model, cut, s.kernels, s.stack, s.trainable)
+        for layer, _ in s.model.layers
+    ]
+    return Work(layers, end_work(s.model, cut, s.kernels, s.stack, s.trainable), tokens, sp)
+
+
+@dataclass(frozen=True)
+class _Pass:
+    """Times of one microbatch on the slowest stage."""
+
+    forward: Times
+    recompute: Times
+    input_grad: Times
+    weight_grad: Times
+    ops: Number
+    offload: Number
+
+    @property
+    def compute(self) -> Times:
+        return self.forward + self.recompute + self.input_grad + self.weight_grad
+
+
+def _stage_pass(s: Setting, c: Columns, w: Work, policy: remat.Policy, counts: list[Number],
+                on_stage: Number) -> _Pass:  # fmt: skip
+    """One microbatch through the slowest stage: its layers, and the head where that is slower."""
+    parts = [Times(), Times(), Times(), Times()]
+    ops: Number = 0.0
+    moved: Number = 0.0
+    for one, count in zip(w.layers, counts, strict=True):
+        forward, again = Times(), Times()
+        for tensor, times in one.forward.items():
+            forward = forward + times
+            if policy.recomputes_tensor(tensor):
+                again = again + times
+        for i, times in enumerate((forward, again.times(policy.every), one.input_grad,
+                                   one.weight_grad)):  # fmt: skip
+            parts[i] = parts[i] + times.times(count)
+        ops = ops + count * s.stack.ops_per_layer
+        for tensor in policy.offloaded:
+            moved = moved + one.stored_elements.get(tensor, 0.0) * 2 * count * policy.every
+    offload = moved * 2 / s.host_link_bytes_per_s if policy.offloaded else 0.0
+    spare = np.where(c.pp > 1, schedule.spare_places(s.model.n_layers * 1.0, c.pp, c.vpp), 0.0)
+    kept = 1 - spare / on_stage
+    ends = (w.ends.head_forward, Times(), w.ends.head_input_grad, w.ends.head_weight_grad)
+    body = parts[0] + parts[1] + parts[2] + parts[3]
+    head = ends[0] + ends[2] + ends[3]
+    last_is_slower = (body.total * kept + head.total) > body.total
+    embed = np.where(c.pp > 1, 0.0, 1.0)
+
+    def slowest(layers: Times, end: Times, first: Times) -> Times:
+        return Times(
+            *(
+                np.where(last_is_slower, a * kept + b, a) + e * embed
+                for a, b, e in zip(_three(layers), _three(end), _three(first), strict=True)
+            )
+        )
+
+    none = Times()
+    chosen = [slowest(p, e, w.ends.embedding if i == 0 else none)
+              for i, (p, e) in enumerate(zip(parts, ends, strict=True))]  # fmt: skip
+    return _Pass(*chosen, ops=ops, offload=offload)
+
+
+def _three(t: Times) -> tuple[Number, Number, Number]:
+    return t.matmul, t.attention, t.memory
+
+
+def score(s: Setting, c: Columns, choice: Choice, w: Work | None = None) -> Score:
+    """Every part of ``time_s`` and ``memory_bytes`` for one plan or a table of plans.
+
+    Args:
+        s: job, machine and stack.
+        c: degrees, batch and links.
+        choice: the categorical part that all rows share.
+        w: ``work`` of these rows where the caller already has it.
+    """
+    policy = remat.policy(choice.remat, reruns_output=float(s.stack.reruns_output) > 0)
+    w = w or work(s, c.tp, c.cp, c.ep, c.microbatch, choice.sequence_parallel)
+    on_stage, counts = stage_layers(s, c.pp, c.vpp)
+    one = _stage_pass(s, c, w, policy, counts, on_stage)
+    comm = [layer_traffic(s, c, choice, i, w.tokens, w.sp) for i in range(len(counts))]
+    total, exposed = _collectives(s, c, choice, policy, counts, comm, one, w)
+    n = c.accumulation
+    bound = one.compute
+    per_microbatch = {axis: exposed[axis] / n for axis in ("tp", "cp", "ep")}
+    serial = per_microbatch["tp"] + per_microbatch["cp"] + per_microbatch["ep"]
+    third = serial / 3
+    bubble = schedule.bubble(
+        choice.schedule, c.pp, c.vpp,
+        one.forward.total + third,
+        one.recompute.total + one.input_grad.total + third,
+        one.weight_grad.total + third,
+    )  # fmt: skip
+    time: dict[str, Number] = {
+        "matmul": rename(bound.matmul * n, "matmul_s"),
+        "attention": rename(bound.attention * n, "attention_s"),
+        "memory_bound": rename(bound.memory * n, "memory_bound_s"),
+        "bubble": rename(bubble, "bubble_s"),
+        "optimizer": optimizer_s(s, c, choice, counts),
+        "input": 0.0 * n,
+    }
+    busy = time["matmul"] + time["attention"] + time["memory_bound"] + bubble
+    for axis in AXES:
+        busy = busy + exposed[axis]
+    time["other"] = other_s(s, c, policy, one, busy)
+    return Score(
+        time=time,
+        total=total,
+        exposed=exposed,
+        recompute=rename(one.recompute.total * n, "recompute_s"),
+        memory=memory_parts(s, c, choice, policy, counts, w),
+    )
+
+
+def _collectives(s: Setting, c: Columns, choice: Choice, policy: remat.Policy,
+                 counts: list[Number], comm: list[LayerTraffic], one: _Pass, w: Work
+                 ) -> tuple[dict[str, Number], dict[str, Number]]:  # fmt: skip
+    """Seconds a step of collectives by axis, whole and exposed."""
+    st, n = s.stack, c.accumulation
+    tp_again = float(policy.recomputes("qkv_proj")) + float(policy.recomputes("mlp_up"))
+    ep_again = 2.0 if policy.recomputes("experts_up") else 0.0
+    cp_again = 1.0 if policy.recomputes("attention") else 0.0
+    tp: Number = 0.0
+    cp: Number = 0.0
+    ep: Number = 0.0
+    gather: Number = 0.0
+    reduce: Number = 0.0
+    for k, t in zip(counts, comm, strict=True):
+        tp = tp + k * (t.tp_forward + t.tp_backward + t.tp_recompute * tp_again * policy.every)
+        cp = cp + k * (t.cp_forward * (1 + cp_again * policy.every) + t.cp_backward)
+        ep = ep + k * t.ep_each * (4 + ep_again * policy.every)
+        gather = gather + k * t.gather
+        reduce = reduce + k * t.reduce
+    again = np.where(st.gather_each_microbatch > 0, n, 1.0)
+    forward_s = one.forward.total
+    backward_s = one.compute.total - forward_s
+    first_gather = comm[0].gather
+    hidden_gather = exposed_behind(gather, forward_s, st.fsdp_overlap, st.comm_tax)
+    hidden_back = exposed_behind(gather + reduce, backward_s, st.fsdp_overlap, st.comm_tax)
+    dense, experts = stage_params(s, c, counts)
+    dp = gradient_sum_s(s, c, dense, experts)
+    if choice.optimizer_sharding == "none":
+        dp_exposed = exposed_behind(dp, backward_s, st.dp_overlap, st.comm_tax)
+    else:
+        dp_exposed = exposed_behind(dp / 2, backward_s, st.dp_overlap, st.comm_tax) + \
+            exposed_behind(dp / 2, forward_s, st.dp_overlap, st.comm_tax)  # fmt: skip
+    pp = pipeline_s(s, c, w) * n * c.vpp * 2
+    total = {"tp": tp * n, "cp": cp * n, "ep": ep * n, "fsdp": (gather * 2 + reduce) * again,
+             "dp": dp, "pp": pp}  # fmt: skip
+    attention = one.compute.attention
+    exposed = {
+        "tp": exposed_share(tp, st.tp_overlap) * n,
+        "cp": exposed_behind(cp, attention, st.cp_overlap, st.comm_tax) * n,
+        "ep": exposed_share(ep, st.ep_overlap) * n,
+        "fsdp": (hidden_gather + hidden_back) * again + first_gather,
+        "dp": dp_exposed,
+        "pp": exposed_share(pp, st.pp_overlap),
+    }
+    name = "collectives_{}_s"
+    return (
+        {axis: rename(v, name.format("total_" + axis)) for axis, v in total.items()},
+        {axis: rename(v, name.format("exposed_" + axis)) for axis, v in exposed.items()},
+    )
+
+
+def pipeline_s(s: Setting, c: Columns, w: Work) -> Number:
+    """Seconds of one transfer of a microbatch's activations to the next stage."""
+    from chipshift.fabric import collective_time
+    from chipshift.parallel.traffic import pipeline_bytes
+
+    v = pipeline_bytes(w.tokens, s.model.d_model, s.bytes.activations, w.sp)
+    return collective_time("permute", v, c.links["pp"])
+
+
+def stage_params(s: Setting, c: Columns, counts: list[Number]) -> tuple[Number, Number]:
+    """Parameters of the fullest stage on a device before sharding: all but experts, experts.
+
+    The embedding is counted where it stands with the head (pp = 1) or alone on its stage.
+    """
+    from chipshift.estimate.traffic import device_params
+
+    dense: Number = 0.0
+    experts: Number = 0.0
+    for kind, k in enumerate(counts):
+        d, e = device_params(s, c, kind)
+        dense, experts = dense + d * k, experts + e * k
+    table = cut_params(params_embedding(s.model), c.tp, 1.0)
+    copies = 1.0 if s.model.tied else 2.0
+    return dense + table * np.where(c.pp > 1, 1.0, copies), experts
+
+
+def optimizer_s(s: Setting, c: Columns, choice: Choice, counts: list[Number]) -> Number:
+    """Seconds of the optimizer: its state read and written once through HBM."""
+    dense, experts = stage_params(s, c, counts)
+    kept = optimizer_bytes_per_param(s.bytes.master, s.bytes.moments, s.bytes.moments_per_param)
+    moved = optimizer_traffic_bytes(kept, s.bytes.gradients, s.bytes.weights, s.trainable)
+    from chipshift.estimate.memory import optimizer_shards
+
+    owned = dense / optimizer_shards(c, choice, 1.0) + experts / optimizer_shards(c, choice, c.ep)
+    seconds = stream_time(
+        owned * moved * s.stack.optimizer_passes, s.kernels.hbm_bytes_per_s, s.kernels.stream_e_hbm
+    )
+    return rename(seconds, "optimizer_s")
+
+
+@formula(unit="B", source="state read and written, gradient read, weights written")
+def optimizer_traffic_bytes(state: Number, gradient: Number, weight: Number, trainable: Number
+                            ) -> Number:  # fmt: skip
+    """HBM bytes of the optimizer for one parameter: AdamW with an fp32 master 2·12 + 4 + 2."""
+    return (2 * state + gradient + weight) * trainable
+
+
+@formula(unit="s", source="host launches that outlast the device, offload, jitter, fixed costs")
+def other_time(host_s: Number, device_s: Number, microbatches: Number, offload_s: Number,
+               fixed_s: Number, jitter: Number, doublings: Number, busy_s: Number) -> Number:  # fmt: skip
+    """Seconds that belong to no op: host-bound gaps, transfers to the host, waiting for others."""
+    gaps = np.maximum(host_s - device_s, 0) + np.maximum(offload_s - device_s, 0)
+    return gaps * microbatches + fixed_s + jitter * doublings * busy_s
+
+
+def other_s(s: Setting, c: Columns, policy: remat.Policy, one: _Pass, busy: Number) -> Number:
+    """Time outside ops and collectives."""
+    passes = 3.0 + (policy.every if policy.name == "full" else 0.0)
+    host = one.ops * s.stack.host_s_per_op * passes
+    doublings = np.log2(np.maximum(s.devices / s.devices_per_host, 1.0))
+    replicas = gradient_replicas(c.dp, c.fsdp, c.cp, 1.0)
+    alone = np.where(replicas * c.tp * c.pp > 1, 1.0, 0.0)
+    seconds = other_time(
+        host, one.compute.total, c.accumulation, one.offload, s.stack.step_overhead_s,
+        s.stack.jitter_per_doubling * alone, doublings, busy,
+    )  # fmt: skip
+    return rename(seconds, "other_s")

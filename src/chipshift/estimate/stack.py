@@ -1,0 +1,144 @@
+"""The software stack of a run: what it fuses, overlaps and keeps, and what it has been seen to reach.
+
+Data in ``stacks/<name>.toml``: each figure with its evidence, and per-chip overrides in
+``[chip.<key>]``. Constants are per stack and chip, never per model or run.
+"""
+
+from __future__ import annotations
+
+import functools
+import tomllib
+from dataclasses import dataclass, fields, replace
+from importlib import resources
+from typing import Any
+
+from chipshift.errors import InputError, nearest
+
+STACKS = (
+    "megatron", "torchtitan", "nanotron", "llm-foundry", "automodel", "fms-fsdp", "deepspeed",
+    "maxtext", "paxml", "levanter", "torch_xla", "torchax", "torchtpu", "neuron", "jax", "other",
+)  # fmt: skip
+
+
+@dataclass(frozen=True)
+class Stack:
+    """Constants of a stack on a chip; docs/calibration.md explains each with its evidence.
+
+    Attributes:
+        matmul_scale, attention_scale, memory_scale: in-situ speed over the kernel's own (1 = as
+            the kernel is measured alone; below 1 slower).
+        norm_passes, rope_passes, activation_scale, permute_passes, loss_bytes_per_logit: HBM
+            passes of the memory-bound ops, forward, as this stack fuses them.
+        backward_memory_factor: memory-bound traffic of the backward pass over the forward's.
+        cast_passes: passes over a matmul's operands to make their fp8 copies and scales.
+        host_s_per_op: host time to launch one op; it paces the device where the ops are shorter.
+        ops_per_layer: ops launched a layer, forward; the backward launches twice as many.
+        tp_overlap, cp_overlap, ep_overlap, pp_overlap: share of these collectives hidden.
+        fsdp_overlap, dp_overlap: share of the compute that can hide weight gathers and gradient
+            reductions.
+        comm_tax: slowdown of compute while a collective runs beside it, a share of its time.
+        optimizer_passes: HBM traffic of the optimizer over the minimum.
+        gather_each_microbatch: 1 when FSDP gathers and reduces in every microbatch, 0 when once.
+        moe_imbalance: rows of the busiest expert rank over the mean.
+        jitter_per_doubling: step-time growth for each doubling of the hosts.
+        step_overhead_s: fixed time a step (loss reading, gradient norm, optimizer launch).
+        activation_memory_scale: stored activations over the tensors named in parallel/remat.py.
+        working_layers: layers' worth of full activations alive while one is recomputed.
+        gathered_layers: layers' worth of gathered weights alive at once.
+        logit_memory_bytes: bytes kept for each logit element.
+        fragmentation: share of dynamic memory lost by the allocator.
+        context_bytes: driver, runtime and library workspace on each device.
+        comm_buffer_bytes: communication buffers for each process group that leaves one device.
+        reruns_output: 1 when full recompute also runs the layer's last matmul.
+        whole_gradients: 1 when full-size gradients of all layers live at once although sharded.
+    """
+
+    name: str
+    matmul_scale: float = 1.0
+    attention_scale: float = 1.0
+    memory_scale: float = 1.0
+    norm_passes: float = 4.0
+    rope_passes: float = 2.0
+    activation_scale: float = 1.0
+    permute_passes: float = 3.0
+    loss_bytes_per_logit: float = 12.0
+    backward_memory_factor: float = 1.8
+    cast_passes: float = 1.5
+    host_s_per_op: float = 0.0
+    ops_per_layer: float = 20.0
+    tp_overlap: float = 0.2
+    cp_overlap: float = 0.7
+    ep_overlap: float = 0.0
+    pp_overlap: float = 0.5
+    fsdp_overlap: float = 0.9
+    dp_overlap: float = 0.9
+    comm_tax: float = 0.05
+    optimizer_passes: float = 1.0
+    gather_each_microbatch: float = 1.0
+    moe_imbalance: float = 1.1
+    jitter_per_doubling: float = 0.005
+    step_overhead_s: float = 0.01
+    activation_memory_scale: float = 1.0
+    working_layers: float = 1.0
+    gathered_layers: float = 2.0
+    logit_memory_bytes: float = 10.0
+    fragmentation: float = 0.05
+    context_bytes: float = 1.0e9
+    comm_buffer_bytes: float = 2.0e8
+    reruns_output: float = 0.0
+    whole_gradients: float = 0.0
+
+
+@functools.cache
+def _data(name: str) -> dict[str, Any]:
+    file = resources.files("chipshift.estimate") / "stacks" / f"{name}.toml"
+    return tomllib.loads(file.read_text("utf8")) if file.is_file() else {}
+
+
+@functools.cache
+def stack(name: str, chip_key: str) -> Stack:
+    """The constants of a stack on a chip.
+
+    Raises:
+        InputError: a stack that is not known.
+    """
+    if name not in STACKS:
+        raise InputError(
+            f"stack '{name}' is not known{nearest(name, STACKS)} (expected one of "
+            f"{', '.join(STACKS)})"
+        )
+    data = _data(name)
+    numbers = {field.name for field in fields(Stack)} - {"name"}
+    chosen: dict[str, float] = {}
+    for table in (data.get("constants", {}), data.get("chip", {}).get(chip_key, {})):
+        chosen |= {key: _number(entry) for key, entry in table.items() if key in numbers}
+    return replace(Stack(name), **chosen)  # type: ignore[arg-type]
+
+
+def _number(entry: Any) -> float:
+    return float(entry["value"] if isinstance(entry, dict) else entry)
+
+
+def sources(name: str, chip_key: str) -> dict[str, str]:
+    """For each constant of a stack on a chip, the evidence it rests on ("" key = the default)."""
+    data = _data(name)
+    out = {"": f"default for stacks without own evidence (estimate/stack.py), stack {name}"}
+    for table in (data.get("constants", {}), data.get("chip", {}).get(chip_key, {})):
+        out |= {k: str(e["evidence"]) for k, e in table.items() if isinstance(e, dict)}
+    return out
+
+
+DEFAULT_BY_FAMILY = {"gpu": "megatron", "tpu": "maxtext", "trainium": "neuron"}
+"""The stack of a target when neither the user nor the job's own stack decides."""
+
+RUNS_ON = {
+    "gpu": {"megatron", "torchtitan", "nanotron", "llm-foundry", "automodel", "fms-fsdp",
+            "deepspeed", "maxtext", "paxml", "levanter", "jax", "other"},
+    "tpu": {"maxtext", "paxml", "levanter", "torch_xla", "torchax", "torchtpu", "jax", "other"},
+    "trainium": {"neuron", "other"},
+}  # fmt: skip
+
+
+def default_stack(family: str, job_stack: str) -> str:
+    """The job's own stack where it runs on that family of chips, else the family's default."""
+    return job_stack if job_stack in RUNS_ON[family] else DEFAULT_BY_FAMILY[family]

@@ -1,0 +1,56 @@
+"""How many layers of each kind the slowest and fullest pipeline stage holds."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import numpy as np
+
+from chipshift.estimate.setting import Setting
+from chipshift.models.count import layer_params
+from chipshift.parallel.schedule import layers_per_stage
+from chipshift.worked import formula, plain
+
+Number = Any
+
+
+@formula(unit="layers", source="where kinds stand in runs a stage may hold only the heaviest kind")
+def heaviest_on_stage(stage_layers: Number, kind_layers: Number) -> Number:
+    """Layers of the heaviest kind on the stage that holds most of them."""
+    return np.minimum(stage_layers, kind_layers)
+
+
+@formula(unit="layers", source="the rest of the stage, in the proportions of the model")
+def others_on_stage(stage_layers: Number, heaviest: Number, kind_layers: Number,
+                    other_layers: Number) -> Number:  # fmt: skip
+    """Layers of another kind on that stage."""
+    return (stage_layers - heaviest) * kind_layers / other_layers
+
+
+@formula(unit="layers", source="kinds alternate: every stage has the model's mix")
+def mixed_on_stage(stage_layers: Number, kind_layers: Number, layers: Number) -> Number:
+    """Layers of one kind on each stage."""
+    return stage_layers * kind_layers / layers
+
+
+def stage_layers(s: Setting, pp: Number, vpp: Number) -> tuple[Number, list[Number]]:
+    """Layers of the fullest stage, in all and by kind (in the order of ``model.layers``)."""
+    kinds = [count for _, count in s.model.layers]
+    whole = sum(kinds[1:], kinds[0])
+    on_stage = layers_per_stage(whole, pp, vpp)
+    if len(kinds) == 1:
+        return on_stage, [on_stage]
+    if not s.heavy_first:
+        return on_stage, [mixed_on_stage(on_stage, n, whole) for n in kinds]
+    heavy = heaviest_kind(s)
+    top = heaviest_on_stage(on_stage, kinds[heavy])
+    rest = whole - kinds[heavy]
+    return on_stage, [
+        top if i == heavy else others_on_stage(on_stage, top, n, rest) for i, n in enumerate(kinds)
+    ]
+
+
+def heaviest_kind(s: Setting) -> int:
+    """Index of the kind of layer with most parameters."""
+    sizes = [float(plain(layer_params(layer, s.model.d_model).total)) for layer, _ in s.model.layers]
+    return max(range(len(sizes)), key=sizes.__getitem__)

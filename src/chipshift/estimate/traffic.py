@@ -1,0 +1,128 @@
+"""Time of every collective of a step, whole and exposed."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+
+from chipshift.estimate.columns import Choice, Columns
+from chipshift.estimate.setting import Setting
+from chipshift.fabric import collective_time
+from chipshift.models.count import layer_params
+from chipshift.models.model import MoeMlp
+from chipshift.parallel import memory, traffic
+from chipshift.worked import formula, rename
+
+Number = Any
+
+
+@formula(unit="s", source="what compute running beside it cannot hide, and what it slows down")
+def exposed_behind(comm_s: Number, compute_s: Number, overlap: Number, tax: Number) -> Number:
+    """Exposed seconds of a collective that overlaps with ``overlap`` × compute."""
+    hidden = np.minimum(comm_s, compute_s * overlap)
+    return comm_s - hidden + tax * hidden
+
+
+@formula(unit="s", source="the share that the stack does not overlap")
+def exposed_share(comm_s: Number, overlap: Number) -> Number:
+    """Exposed seconds of a collective of which the stack hides a fixed share."""
+    return comm_s * (1 - overlap)
+
+
+@dataclass(frozen=True)
+class LayerTraffic:
+    """Collectives of one layer, seconds.
+
+    Attributes:
+        tp_forward, tp_backward, tp_recompute: all-gathers and reduce-scatters of activations.
+        cp_forward, cp_backward: exchanges of keys and values.
+        ep_each: one all-to-all (dispatch or combine); 0 for a dense layer.
+        gather: one all-gather of the layer's weights; reduce: one reduce-scatter of its gradients.
+    """
+
+    tp_forward: Number
+    tp_backward: Number
+    tp_recompute: Number
+    cp_forward: Number
+    cp_backward: Number
+    ep_each: Number
+    gather: Number
+    reduce: Number
+
+
+def layer_traffic(s: Setting, c: Columns, choice: Choice, kind: int, tokens: Number, sp: Number
+                  ) -> LayerTraffic:  # fmt: skip
+    """Collectives of one layer of a kind for one microbatch."""
+    layer = s.model.layers[kind][0]
+    attention = layer.attention
+    act = s.bytes.activations
+    v_tp = traffic.tensor_parallel_bytes(tokens, s.model.d_model, act)
+    tp = c.links["tp"]
+    if choice.sequence_parallel:
+        pair = collective_time("all_gather", v_tp, tp) + collective_time("reduce_scatter", v_tp, tp)
+    else:
+        pair = collective_time("all_reduce", v_tp, tp)
+    zero: Number = 0.0
+    cp_forward = cp_backward = ep_each = zero
+    if attention is not None:
+        heads = np.maximum(attention.kv_heads / c.tp, 1.0)
+        dims = attention.head_dim + attention.v_head_dim
+        v_cp = traffic.context_bytes(tokens, heads, dims, act, c.cp)
+        kind_cp = "all_gather"
+        cp_forward = collective_time(kind_cp, v_cp, c.links["cp"])
+        cp_backward = cp_forward + collective_time("reduce_scatter", v_cp, c.links["cp"])
+    if isinstance(layer.mlp, MoeMlp):
+        v_ep = traffic.expert_bytes(tokens, layer.mlp.top_k, s.model.d_model, act, c.ep, sp)
+        ep_each = collective_time("all_to_all", v_ep, c.links["ep"])
+    gather, reduce = _weights(s, c, kind)
+    return LayerTraffic(
+        tp_forward=rename(pair * 2, "tp_forward_s"),
+        tp_backward=rename(pair * 2, "tp_backward_s"),
+        tp_recompute=pair,
+        cp_forward=cp_forward,
+        cp_backward=cp_backward,
+        ep_each=rename(ep_each, "expert_all_to_all_s"),
+        gather=gather,
+        reduce=reduce,
+    )
+
+
+def device_params(s: Setting, c: Columns, kind: int) -> tuple[Number, Number]:
+    """Parameters of one layer on a device before sharding: all but experts, and experts."""
+    p = layer_params(s.model.layers[kind][0], s.model.d_model)
+    return (
+        memory.cut_params(p.total - p.experts, c.tp, 1.0),
+        memory.cut_params(p.experts, c.tp, c.ep),
+    )
+
+
+def _weights(s: Setting, c: Columns, kind: int) -> tuple[Number, Number]:
+    """One gather of a layer's weights and one reduction of its gradients over the shards."""
+    dense, experts = device_params(s, c, kind)
+    out: list[Number] = []
+    for operation, size in (("all_gather", s.bytes.gathered), ("reduce_scatter", s.bytes.reduce)):
+        v_dense = traffic.weight_gather_bytes(dense, size)
+        time = collective_time(operation, v_dense, c.links["weights"])
+        if isinstance(s.model.layers[kind][0].mlp, MoeMlp):
+            v_experts = traffic.weight_gather_bytes(experts, size)
+            time = time + collective_time(operation, v_experts, c.links["expert_weights"])
+        out.append(time)
+    return out[0], out[1]
+
+
+def gradient_sum_s(s: Setting, c: Columns, dense: Number, experts: Number) -> Number:
+    """Sum of gradients over what sharding leaves (dp), once a step; all-reduce.
+
+    Args:
+        dense, experts: parameters of the stage on a device before sharding.
+    """
+    w = memory.weight_shards(c.fsdp, c.cp, 1.0)
+    v = traffic.gradient_reduce_bytes(dense / w, s.bytes.reduce)
+    time = collective_time("all_reduce", v, c.links["dp"])
+    if any(isinstance(layer.mlp, MoeMlp) for layer, _ in s.model.layers):
+        we = memory.weight_shards(c.fsdp, c.cp, c.ep)
+        v_experts = traffic.gradient_reduce_bytes(experts / we, s.bytes.reduce)
+        time = time + collective_time("all_reduce", v_experts, c.links["expert_dp"])
+    return rename(time, "gradient_sum_s")

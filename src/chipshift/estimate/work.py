@@ -1,0 +1,246 @@
+"""What one layer costs a device for one microbatch: op times, by the tensor they make.
+
+This part of the estimate depends only on the cut (tp, cp, ep, microbatch), so that a table of
+plans computes it once for each distinct cut.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, replace
+from typing import Any
+
+from chipshift.estimate.stack import Stack
+from chipshift.models.model import Attention, Layer, Model
+from chipshift.models.ops import Cut, Op, end_ops, layer_ops
+from chipshift.parallel.remat import OP_TENSOR
+from chipshift.roofline import time as roof
+from chipshift.roofline.kernels import AttentionKernel, Kernels, MatmulKernel, scaled
+from chipshift.worked import formula, rename
+
+Number = Any
+
+
+@dataclass(frozen=True)
+class Times:
+    """Seconds by what bounds them: matrix units, the attention kernel, memory traffic."""
+
+    matmul: Number = 0.0
+    attention: Number = 0.0
+    memory: Number = 0.0
+
+    def __add__(self, other: Times) -> Times:
+        return Times(
+            self.matmul + other.matmul,
+            self.attention + other.attention,
+            self.memory + other.memory,
+        )
+
+    def times(self, factor: Number) -> Times:
+        return Times(self.matmul * factor, self.attention * factor, self.memory * factor)
+
+    @property
+    def total(self) -> Number:
+        return self.matmul + self.attention + self.memory
+
+
+@dataclass(frozen=True)
+class LayerWork:
+    """One layer, one microbatch, one device.
+
+    Attributes:
+        forward: times of the forward pass, by the tensor they make (parallel/remat.py; ``down``
+            is the layer's output).
+        input_grad, weight_grad: times of the two halves of the backward pass.
+        stored_elements: size of each tensor, by name; ``block_input`` among them.
+        ops: ops launched in the forward pass.
+    """
+
+    forward: dict[str, Times]
+    input_grad: Times
+    weight_grad: Times
+    stored_elements: dict[str, Number]
+    ops: int
+
+
+@dataclass(frozen=True)
+class EndWork:
+    """Embedding (first stage) and head with loss (last stage), one microbatch."""
+
+    embedding: Times
+    head_forward: Times
+    head_input_grad: Times
+    head_weight_grad: Times
+
+
+def matmul_s(op: Op, kernel: MatmulKernel, scale: Number = 1.0) -> tuple[Number, Number, Number]:
+    """Seconds of a matmul's forward, input gradient and weight gradient."""
+    return (
+        _one_matmul(op.m, op.n, op.k, op.groups, kernel, scale),
+        _one_matmul(op.m, op.k, op.n, op.groups, kernel, scale),
+        _one_matmul(op.k, op.n, op.m, op.groups, kernel, scale),
+    )
+
+
+def _one_matmul(m: Number, n: Number, k: Number, groups: Number, kernel: MatmulKernel,
+                scale: Number) -> Number:  # fmt: skip
+    compute = roof.matrix_unit_time(
+        roof.padded(m, kernel.tile_m),
+        roof.padded(n, kernel.tile_n),
+        roof.padded(k, kernel.tile_k),
+        groups,
+        kernel.peak_flop_per_s,
+        kernel.e_max * scale,
+        roof.wave_share(m, n, kernel.tile_m, kernel.tile_n, kernel.units, kernel.wave_softness),
+        roof.reduction_share(k, kernel.k_half),
+    )
+    moved = roof.matmul_bytes(m, n, k, groups, kernel.in_bytes, kernel.out_bytes)
+    memory = roof.stream_time(moved, kernel.hbm_bytes_per_s, kernel.e_hbm)
+    return roof.op_time(compute, memory, kernel.launch_s)
+
+
+def attention_s(op: Op, kernel: AttentionKernel, kernels: Kernels) -> tuple[Number, Number]:
+    """Seconds of attention forward and backward."""
+    share = roof.attention_share(op.keys, kernel.e_forward, kernel.s_half_forward)
+    forward = roof.attention_compute_time(op.flops, kernel.peak_flop_per_s, share)
+    back = roof.attention_share(op.keys, kernel.e_backward, kernel.s_half_backward)
+    backward = roof.attention_compute_time(
+        op.flops * kernel.backward_flops, kernel.peak_flop_per_s, back
+    )
+    moved = attention_bytes(op.q_tokens, op.heads, op.kv_heads, op.head_dim, op.v_head_dim)
+    memory = roof.stream_time(moved, kernels.hbm_bytes_per_s, kernels.stream_e_hbm)
+    return (
+        roof.op_time(forward, memory, kernel.launch_s),
+        roof.op_time(backward, memory * 2, kernel.launch_s),
+    )
+
+
+@formula(unit="B", source="q, k, v read and the output written once, bf16")
+def attention_bytes(q_tokens: Number, heads: Number, kv_heads: Number, head_dim: Number,
+                    v_head_dim: Number) -> Number:  # fmt: skip
+    """HBM traffic of a fused attention kernel."""
+    return 2 * q_tokens * (heads + kv_heads) * (head_dim + v_head_dim)
+
+
+@formula(unit="B", source="passes over the tensor, as the stack fuses the op")
+def pass_bytes(elements: Number, passes: Number, element_bytes: Number) -> Number:
+    """HBM traffic of a memory-bound op."""
+    return elements * passes * element_bytes
+
+
+def _passes(kind: str, stack: Stack) -> tuple[Number, Number]:
+    """Forward passes of a memory-bound op under a stack, and bytes of one element."""
+    return {
+        "norm": (stack.norm_passes, 2.0),
+        "residual": (0.0, 2.0),  # fused with the norm: its passes are counted there
+        "rope": (stack.rope_passes, 2.0),
+        "activation": (stack.activation_scale, 2.0),
+        "permute": (stack.permute_passes, 2.0),
+        "embedding": (2.0, 2.0),
+        "loss": (1.0, stack.loss_bytes_per_logit),
+    }[kind]
+
+
+def _op_times(op: Op, kernels: Kernels, stack: Stack, trainable: Number
+              ) -> tuple[Times, Times, Times]:  # fmt: skip
+    """Forward, input gradient and weight gradient of one op."""
+    if op.kind in ("matmul", "grouped_matmul"):
+        small = op.name in ("router", "lm_head")
+        kernel = scaled(kernels.plain if small else kernels.matmul, stack.matmul_scale)
+        scale = kernels.grouped_scale if op.kind == "grouped_matmul" else 1.0
+        forward, into_input, into_weight = matmul_s(op, kernel, scale)
+        cast = _cast_s(op, kernels, stack, kernel)
+        return (
+            Times(matmul=rename(forward, f"{op.name}_forward_s"), memory=cast),
+            Times(matmul=rename(into_input, f"{op.name}_input_grad_s"), memory=cast),
+            Times(matmul=rename(into_weight * trainable, f"{op.name}_weight_grad_s")),
+        )
+    if op.kind == "attention":
+        kernel_a = replace(
+            kernels.attention,
+            e_forward=kernels.attention.e_forward * stack.attention_scale,
+            e_backward=kernels.attention.e_backward * stack.attention_scale,
+        )
+        forward, backward = attention_s(op, kernel_a, kernels)
+        return (
+            Times(attention=rename(forward, "attention_forward_s")),
+            Times(attention=rename(backward, "attention_backward_s")),
+            Times(),
+        )
+    passes, element_bytes = _passes(op.kind, stack)
+    moved = pass_bytes(op.elements, passes, element_bytes)
+    rate = kernels.stream_e_hbm * stack.memory_scale
+    seconds = rename(
+        roof.stream_time(moved, kernels.hbm_bytes_per_s, rate), f"{op.name}_forward_s"
+    )
+    return Times(memory=seconds), Times(memory=seconds * stack.backward_memory_factor), Times()
+
+
+def _cast_s(op: Op, kernels: Kernels, stack: Stack, kernel: MatmulKernel) -> Number:
+    """Seconds to make the 8-bit copies and scales of a matmul's input; 0 for wider dtypes."""
+    if float(kernels.matmul.in_bytes) >= 2 or op.name in ("router", "lm_head"):
+        return 0.0
+    moved = pass_bytes(op.m * op.k * op.groups, stack.cast_passes, 2.0)
+    return roof.stream_time(moved, kernels.hbm_bytes_per_s, kernels.stream_e_hbm)
+
+
+def layer_work(layer: Layer, d_model: Number, cut: Cut, kernels: Kernels, stack: Stack,
+               trainable: Number) -> LayerWork:  # fmt: skip
+    """Times and stored tensors of one layer for one microbatch."""
+    ops = layer_ops(layer, d_model, cut)
+    forward: dict[str, Times] = {}
+    into_input, into_weight = Times(), Times()
+    for op in ops:
+        f, i, w = _op_times(op, kernels, stack, trainable)
+        tensor = OP_TENSOR[op.name]
+        forward[tensor] = forward.get(tensor, Times()) + f
+        into_input, into_weight = into_input + i, into_weight + w
+    return LayerWork(forward, into_input, into_weight, _stored(layer, d_model, cut, ops), len(ops))
+
+
+def _stored(layer: Layer, d_model: Number, cut: Cut, ops: list[Op]) -> dict[str, Number]:
+    """Elements of each tensor that the backward pass may read (bf16 counted as one element)."""
+    stream = cut.tokens * d_model / cut.sp
+    sizes: dict[str, Number] = {"block_input": stream}
+    by_name = {op.name: op for op in ops}
+    if layer.attention is not None:
+        a = by_name["attention"]
+        latent = _latent(layer.attention, cut.tokens)
+        qkv = a.q_tokens * (a.heads * a.head_dim + a.kv_heads * (a.head_dim + a.v_head_dim))
+        # the row sums kept for the backward pass are fp32: two elements a query and head
+        out = a.q_tokens * a.heads * (a.v_head_dim + 2)
+        sizes |= {"attention_norm": stream, "qkv": qkv + latent, "attention": out,
+                  "out_proj": stream}  # fmt: skip
+    if layer.mlp is not None:
+        up: Number = 0.0
+        activated: Number = 0.0
+        for name in ("mlp_up", "shared_up", "experts_up"):
+            if name in by_name:
+                op = by_name[name]
+                up = up + op.m * op.n * op.groups
+                down = by_name[name.replace("_up", "_down")]
+                activated = activated + down.m * down.k * down.groups
+        if "experts_up" in by_name:
+            routed = by_name["experts_up"]
+            up = up + routed.m * routed.groups * routed.k  # the permuted rows the experts read
+        sizes |= {"mlp_norm": stream, "up": up, "activation": activated}
+    return sizes
+
+
+def _latent(a: Attention, tokens: Number) -> Number:
+    """Elements of MLA's compressed queries and keys; 0 for plain attention."""
+    if a.kv_lora_rank is None:
+        return 0.0
+    return tokens * ((a.q_lora_rank or 0) + a.kv_lora_rank + (a.qk_rope_head_dim or 0))
+
+
+def end_work(model: Model, cut: Cut, kernels: Kernels, stack: Stack, trainable: Number) -> EndWork:
+    """Times of embedding, head and loss for one microbatch."""
+    first, last = end_ops(model, cut)
+    embedding = Times()
+    for op in first:
+        embedding = embedding + _op_times(op, kernels, stack, trainable)[0].times(2.0)
+    parts = [Times(), Times(), Times()]
+    for op in last:
+        for i, part in enumerate(_op_times(op, kernels, stack, trainable)):
+            parts[i] = parts[i] + part
+    return EndWork(embedding, parts[0], parts[1], parts[2])

@@ -1,0 +1,80 @@
+"""Bytes a device holds under a plan: the formulas, one each, on numbers, arrays or ``Worked``.
+
+The classic results come out of these: mixed-precision AdamW keeps 2 + 2 + 4 + 4 + 4 = 16 bytes a
+parameter with bf16 gradients, 18 with fp32 ones, and 16/N when all of it is sharded over N.
+"""
+
+from __future__ import annotations
+
+from typing import Any
+
+import numpy as np
+
+from chipshift.worked import formula
+
+Number = Any
+
+
+@formula(unit="devices", source="FSDP (ZeRO-3) shards over fsdp × cp; the experts' over what ep leaves")
+def weight_shards(fsdp: Number, cp: Number, ep: Number) -> Number:
+    """Devices that share one copy of a weight; pass ep = 1 for weights that are not experts."""
+    return np.where(fsdp > 1, np.maximum(fsdp * cp / ep, 1), 1)
+
+
+@formula(unit="devices", source="gradients of a weight are summed over dp × fsdp × cp, experts' over what ep leaves")
+def gradient_replicas(dp: Number, fsdp: Number, cp: Number, ep: Number) -> Number:
+    """Devices that each compute a gradient for the same weight."""
+    return dp * fsdp * cp / ep
+
+
+@formula(unit="B", source="parameters × bytes / devices that share them")
+def state_bytes(params: Number, bytes_per_param: Number, shards: Number) -> Number:
+    """Bytes of weights, gradients or moments on one device."""
+    return params * bytes_per_param / shards
+
+
+@formula(unit="B", source="master weights and moments, one each a parameter")
+def optimizer_bytes_per_param(master_bytes: Number, moment_bytes: Number, moments: Number
+                              ) -> Number:  # fmt: skip
+    """Optimizer bytes of one parameter: AdamW with an fp32 master keeps 4 + 2 × 4 = 12."""
+    return master_bytes + moment_bytes * moments
+
+
+@formula(unit="parameters", source="tensor parallelism cuts matrices, expert parallelism experts")
+def cut_params(whole: Number, tp: Number, ep: Number) -> Number:
+    """Parameters on a device before data-parallel sharding; pass ep = 1 for what is not experts."""
+    return whole / (tp * ep)
+
+
+@formula(unit="B", source="stored elements × 2 bytes × layers × microbatches in flight")
+def stored_activation_bytes(elements: Number, layers: Number, in_flight: Number, scale: Number
+                            ) -> Number:  # fmt: skip
+    """Bytes of activations kept from forward to backward by one kind of layer on a stage."""
+    return 2 * elements * layers * in_flight * scale
+
+
+@formula(unit="B", source="what one layer's backward pass makes again, and its widest gradient")
+def working_bytes(recomputed_elements: Number, widest_elements: Number, layers: Number) -> Number:
+    """Bytes alive while one layer is worked on, beyond what is stored."""
+    return 2 * layers * (recomputed_elements + widest_elements)
+
+
+@formula(unit="B", source="tokens × vocabulary / tp, kept in the bytes that the loss needs")
+def logits_bytes(tokens: Number, vocab: Number, tp: Number, bytes_per_logit: Number,
+                 chunks: Number) -> Number:  # fmt: skip
+    """Bytes of logits, their fp32 copy and gradient, on the last stage."""
+    return tokens * vocab / tp * bytes_per_logit / chunks
+
+
+@formula(unit="B", source="gathered weights of the layers at work, and one layer's gradient")
+def gathered_bytes(layer_params: Number, shards: Number, layers: Number, weight_bytes: Number,
+                   reduce_bytes: Number) -> Number:  # fmt: skip
+    """Bytes of whole layers that FSDP holds for a moment; 0 where weights are not sharded."""
+    return np.where(shards > 1, layer_params * (layers * weight_bytes + reduce_bytes), 0)
+
+
+@formula(unit="B", source="runtime context, communication buffers, and the allocator's losses")
+def overhead_bytes(context: Number, comm_buffer: Number, groups: Number, fragmentation: Number,
+                   dynamic: Number) -> Number:  # fmt: skip
+    """Bytes that are neither state nor activations."""
+    return context + comm_buffer * groups + fragmentation * dynamic

@@ -1,0 +1,197 @@
+"""Achieved shares of a chip's kernels: data in ``machines/calibration/kernels_<chip>.toml``."""
+
+from __future__ import annotations
+
+import functools
+import tomllib
+from dataclasses import dataclass, replace
+from importlib import resources
+from typing import Any
+
+from chipshift.machines.chip import Chip
+
+Number = Any
+
+
+@dataclass(frozen=True)
+class MatmulKernel:
+    """A matmul of one dtype on one **device**.
+
+    Attributes:
+        peak_flop_per_s: dense peak of the device for the dtype.
+        e_max: share of the peak that large matmuls reach.
+        k_half: reduction length that reaches half of it.
+        tile_m, tile_n, tile_k: what sizes are rounded up to.
+        units: processors that tiles are dealt to (SMs; 1 on a TPU).
+        wave_softness: 1 = plain wave quantisation, 0 = none.
+        hbm_bytes_per_s, e_hbm: bandwidth of the device and its achieved share.
+        launch_s: fixed time of one kernel.
+        in_bytes, out_bytes: of one element read and written.
+    """
+
+    peak_flop_per_s: Number
+    e_max: Number
+    k_half: Number
+    tile_m: Number
+    tile_n: Number
+    tile_k: Number
+    units: Number
+    wave_softness: Number
+    hbm_bytes_per_s: Number
+    e_hbm: Number
+    launch_s: Number
+    in_bytes: Number
+    out_bytes: Number
+
+
+@dataclass(frozen=True)
+class AttentionKernel:
+    """Attention forward and backward on one device, for one head width.
+
+    Attributes:
+        e_forward, e_backward: share of the bf16 peak that long sequences reach.
+        s_half_forward, s_half_backward: keys a query that reach half of it.
+        backward_flops: matmul FLOPs of the backward kernel over the forward's (it recomputes QKᵀ).
+    """
+
+    peak_flop_per_s: Number
+    e_forward: Number
+    s_half_forward: Number
+    e_backward: Number
+    s_half_backward: Number
+    backward_flops: Number
+    launch_s: Number
+
+
+@dataclass(frozen=True)
+class Kernels:
+    """Every kernel of one device, with where the figures come from.
+
+    Attributes:
+        matmul: of the job's compute dtype; ``plain``: bf16, for head, router and the like.
+        grouped_scale: speed of grouped expert matmuls over plain ones of the same shape.
+        stream_e_hbm: share of HBM bandwidth that memory-bound ops reach.
+    """
+
+    matmul: MatmulKernel
+    plain: MatmulKernel
+    attention: AttentionKernel
+    grouped_scale: Number
+    hbm_bytes_per_s: Number
+    stream_e_hbm: Number
+    evidence: str
+
+
+_FALLBACK: dict[str, Any] = {
+    "matmul": {
+        "gpu": {"e_max": 0.75, "k_half": 300.0, "tile_m": 128.0, "tile_n": 128.0, "tile_k": 32.0,
+                "e_hbm": 0.85, "launch_s": 3e-6, "wave_softness": 0.5},
+        "tpu": {"e_max": 0.90, "k_half": 100.0, "tile_m": 8.0, "tile_n": 128.0, "tile_k": 128.0,
+                "e_hbm": 0.85, "launch_s": 1e-6, "wave_softness": 0.0},
+        "trainium": {"e_max": 0.80, "k_half": 200.0, "tile_m": 128.0, "tile_n": 128.0,
+                     "tile_k": 128.0, "e_hbm": 0.85, "launch_s": 2e-6, "wave_softness": 0.0},
+    },
+    "attention": {"e_max": 0.5, "s_half": 512.0},
+}  # fmt: skip
+
+
+@functools.cache
+def _data(chip_key: str) -> dict[str, Any]:
+    """A chip's calibration file; ``inherits`` names a relative whose tables fill what is absent."""
+    file = resources.files("chipshift.machines") / "calibration" / f"kernels_{chip_key}.toml"
+    own: dict[str, Any] = tomllib.loads(file.read_text("utf8")) if file.is_file() else {}
+    parent = _data(own["inherits"]) if own.get("inherits") else {}
+    return {
+        key: ({**parent.get(key, {}), **own[key]} if isinstance(own.get(key), dict) else own[key])
+        if key in own
+        else parent[key]
+        for key in {**parent, **own}
+    }
+
+
+def _plain(entry: Any) -> float:
+    return float(entry["value"] if isinstance(entry, dict) else entry)
+
+
+DTYPE_FALLBACK = {"tf32": "bf16", "fp16": "bf16", "nvfp4": "fp4", "mxfp8": "fp8", "mxfp4": "fp4"}
+
+
+def matmul_kernel(chip: Chip, dtype: str, in_bytes: float, out_bytes: float = 2.0) -> MatmulKernel:
+    """The matmul kernel of a dtype on one device of the chip.
+
+    Raises:
+        KeyError: the chip has no peak for the dtype.
+    """
+    tables = _data(chip.key).get("matmul", {})
+    table = tables.get(dtype) or tables.get(DTYPE_FALLBACK.get(dtype, "bf16")) or {}
+    table = table or tables.get("bf16", {})
+    constants = {**_FALLBACK["matmul"][chip.family]}
+    if chip.has("matrix_unit_cols"):
+        constants["tile_n"] = constants["tile_k"] = chip.value("matrix_unit_cols")
+    constants |= {k: _plain(v) for k, v in table.items() if k in constants}
+    units = chip.value("sm_count") if chip.has("sm_count") else 1.0
+    return MatmulKernel(
+        peak_flop_per_s=peak(chip, dtype),
+        units=units,
+        hbm_bytes_per_s=chip.value("hbm_bandwidth_bytes_per_s") / chip.devices_per_chip,
+        in_bytes=in_bytes,
+        out_bytes=out_bytes,
+        **constants,
+    )
+
+
+def peak(chip: Chip, dtype: str) -> float:
+    """Peak of one device for a dtype, by the chip's own name for it."""
+    names = [dtype, {"nvfp4": "fp4", "mxfp8": "fp8", "mxfp4": "fp4"}.get(dtype, dtype)]
+    for name in names:
+        if chip.has(f"peak_{name}_flop_per_s"):
+            return chip.peak_flop_per_s(name)
+    return chip.peak_flop_per_s(dtype)
+
+
+def attention_kernel(chip: Chip, head_dim: float) -> AttentionKernel:
+    """The attention kernel of a head width: the nearest measured width's constants."""
+    tables = _data(chip.key).get("attention", {})
+    forward = _nearest_width(tables.get("forward", {}), head_dim)
+    backward = _nearest_width(tables.get("backward", {}), head_dim)
+    e_forward = forward.get("e_max", _FALLBACK["attention"]["e_max"])
+    return AttentionKernel(
+        peak_flop_per_s=peak(chip, "bf16"),
+        e_forward=e_forward,
+        s_half_forward=forward.get("s_half", _FALLBACK["attention"]["s_half"]),
+        e_backward=backward.get("e_max", 0.8 * e_forward),
+        s_half_backward=backward.get("s_half", forward.get("s_half", 512.0)),
+        backward_flops=2.5,
+        launch_s=3e-6,
+    )
+
+
+def _nearest_width(table: dict[str, Any], head_dim: float) -> dict[str, float]:
+    """Constants of the measured head width nearest to ``head_dim`` (keys ``hd64``, ``hd128``)."""
+    widths = [key for key in table if key.startswith("hd")]
+    if not widths:
+        return {}
+    best = min(widths, key=lambda key: abs(float(key[2:]) - head_dim))
+    return {k: _plain(v) for k, v in table[best].items() if k in ("e_max", "s_half")}
+
+
+def kernels(chip: Chip, dtype: str, in_bytes: float, head_dim: float) -> Kernels:
+    """All kernels of one device for a compute dtype and an attention head width."""
+    data = _data(chip.key)
+    evidence = str(data.get("evidence", "no kernel measurement of this chip: family defaults"))
+    stream = data.get("stream", {})
+    main = matmul_kernel(chip, dtype, in_bytes)
+    return Kernels(
+        matmul=main,
+        plain=matmul_kernel(chip, "bf16", 2.0),
+        attention=attention_kernel(chip, head_dim),
+        grouped_scale=_plain(data.get("grouped_matmul", {}).get("scale", 0.85)),
+        hbm_bytes_per_s=main.hbm_bytes_per_s,
+        stream_e_hbm=_plain(stream.get("e_hbm", main.e_hbm)),
+        evidence=evidence,
+    )
+
+
+def scaled(kernel: MatmulKernel, scale: Number) -> MatmulKernel:
+    """The same kernel at a stack's in-situ speed."""
+    return replace(kernel, e_max=kernel.e_max * scale)
