@@ -1,0 +1,232 @@
+"""An audit on the terminal: grouped by topic, each finding with its source line, 100 columns."""
+
+from __future__ import annotations
+
+import textwrap
+from collections.abc import Iterator, Sequence
+from itertools import groupby
+from typing import NamedTuple
+
+from chipshift.audit.finding import SEVERITIES, Finding, Severity
+from chipshift.audit.lines import SourceLines
+from chipshift.audit.pages import TOPIC_TITLES
+from chipshift.audit.review import Review, Task, blockers_by_topic, worklist
+from chipshift.audit.rules import rules
+
+WIDTH = 100
+LOCATION_WIDTH = 34  # a longer location stands on a line of its own
+STYLES: dict[Severity, str] = {
+    "blocker": "bold red",
+    "high": "red",
+    "medium": "yellow",
+    "low": "dim",
+}
+TASKS_SHOWN = 10
+SKIPPED_SHOWN = 5
+
+
+class Span(NamedTuple):
+    """A piece of a line with its style, a Rich style name ("" for plain)."""
+
+    text: str
+    style: str = ""
+
+
+Row = list[Span]
+
+
+def screen(review: Review, lines: SourceLines, name: str, max_per_rule: int) -> Iterator[Row]:
+    """The lines to print; ``max_per_rule`` findings a rule are shown (0: all).
+
+    The summary comes last, where a reader's eye is when the command ends.
+    """
+    yield from _head(review, name)
+    for topic, group in groupby(review.result.findings, key=lambda finding: finding.topic):
+        findings = list(group)
+        yield []
+        yield _rule_off(TOPIC_TITLES[topic], _counted(findings))
+        for _, of_rule in groupby(findings, key=lambda f: (f.severity, f.rule)):
+            yield []
+            yield from _rule(list(of_rule), lines, max_per_rule)
+    yield []
+    yield from _summary(review)
+
+
+def _head(review: Review, name: str) -> Iterator[Row]:
+    result = review.result
+    several = {finding.target for finding in result.findings} - {result.target}
+    others = f" (some files for {', '.join(sorted(several))})" if several else ""
+    files = _plural(result.files, "file")
+    yield [Span(name, "bold"), Span(f": {files} read, for {result.target}{others}")]
+    for note in result.notes:
+        yield from _wrapped(note, "  ", "dim")
+
+
+def _rule(findings: Sequence[Finding], lines: SourceLines, max_per_rule: int) -> Iterator[Row]:
+    first = findings[0]
+    rule = rules().get(first.rule)
+    title = f"  {rule.title}" if rule else ""
+    yield [
+        Span(f"{first.severity:8}", STYLES[first.severity]),
+        Span(first.rule, "bold"),
+        Span(title),
+    ]
+    shown = findings[:max_per_rule] if max_per_rule else findings
+    width = max(min(len(_where(finding)), LOCATION_WIDTH) for finding in shown)
+    for (message, instead), same in groupby(shown, key=lambda f: (f.message, f.instead)):
+        for finding in same:
+            yield from _finding(finding, lines, width)
+        yield from _wrapped(message, "    ")
+        if instead:
+            yield from _wrapped(instead, "    ", "green", lead="instead: ")
+    for formula in dict.fromkeys(f.cost.formula for f in shown if f.cost.formula):
+        yield from _wrapped(formula, "    ", "dim", lead="cost: ")
+    if len(shown) < len(findings):
+        more = findings[len(shown) :]
+        files = _plural(len({finding.file for finding in more}), "file")
+        yield [Span(f"    and {len(more)} more in {files} (--max-per-rule 0 shows all)", "dim")]
+
+
+def _finding(finding: Finding, lines: SourceLines, width: int) -> Iterator[Row]:
+    where = Span(_where(finding).ljust(width), "cyan")
+    source = printable(lines.line(finding.file, finding.line, finding.cell).strip())
+    aside = _aside(finding)
+    if len(where.text) > LOCATION_WIDTH:
+        yield [Span("  "), where, Span(aside and f"  {aside}", "dim")]
+        yield [Span("      "), Span(_cut(source, WIDTH - 6))]
+    else:
+        room = WIDTH - 2 - len(where.text) - 2 - (len(aside) + 2 if aside else 0)
+        yield [
+            Span("  "),
+            where,
+            Span("  "),
+            Span(_cut(source, room)),
+            Span(aside and f"  {aside}", "dim"),
+        ]
+    here = [str(place.line) for place in finding.places if place.file == finding.file]
+    there = [f"{p.file}:{p.line}" for p in finding.places if p.file != finding.file]
+    if here or there:
+        also = ", ".join((["line " + ", ".join(here)] if here else []) + there)
+        yield from _wrapped(also, "      ", "dim", lead="with it: ")
+
+
+def _aside(finding: Finding) -> str:
+    said = {"step": "", "eval": "in evaluation", "startup": "at start-up", "unknown": ""}
+    sure = "" if finding.confidence == "sure" else finding.confidence
+    inside = ", ".join(filter(None, (said[finding.loop], sure)))
+    return f"({inside})" if inside else ""
+
+
+def _where(finding: Finding) -> str:
+    cell = "" if finding.cell is None else f"[cell {finding.cell}]"
+    return printable(f"{finding.file}{cell}:{finding.line}")
+
+
+def _summary(review: Review) -> Iterator[Row]:
+    result = review.result
+    yield _rule_off("What it comes to", _counted(result.findings) or "no findings")
+    share = (
+        "unknown: no training step was found; name it with --entry FILE:FUNCTION"
+        if result.portable_fraction is None
+        else f"{result.portable_fraction:.0%} of the training step's lines (no blocker, high or "
+        "medium finding)"
+    )
+    yield from _item("carries over", share)
+    blockers = blockers_by_topic(result.findings)
+    if any(blockers.values()):
+        yield from _item("blockers", ", ".join(f"{topic} {n}" for topic, n in blockers.items()))
+    yield from _worklist(worklist(result.findings))
+    yield from _item("step", _step(review))
+    yield from _item("not resolved", _coverage(review))
+    if result.skipped:
+        some = [f"{printable(s.file)} ({s.why})" for s in result.skipped[:SKIPPED_SHOWN]]
+        rest = len(result.skipped) - len(some)
+        more = [f"and {rest} more (--json lists them)"] if rest else []
+        yield from _item("not read", ", ".join(some + more))
+    left_out = _left_out(review)
+    if left_out:
+        yield from _item("not shown", left_out)
+
+
+def _step(review: Review) -> str:
+    entry = review.result.entry
+    if entry is None:
+        return "none found"
+    return f"{entry.function} in {entry.file} was taken as it (--entry FILE:FUNCTION corrects it)"
+
+
+def _coverage(review: Review) -> str:
+    unresolved = review.result.unresolved
+    if not unresolved.imports:
+        return "nothing: every import was followed or is known"
+    return (
+        f"{_plural(unresolved.imports, 'import')} in {_plural(unresolved.files, 'file')}: what "
+        "stands behind them was not judged"
+    )
+
+
+def _left_out(review: Review) -> str:
+    counts = (
+        (review.ignored, "ignored by comments"),
+        (review.baselined, "accepted by the baseline"),
+        (review.unchanged, "on unchanged lines"),
+        (review.milder, "below --min-severity"),
+    )
+    return ", ".join(f"{count} {why}" for count, why in counts if count)
+
+
+def _worklist(tasks: Sequence[Task]) -> Iterator[Row]:
+    """The rules to work through, in order, as a table."""
+    shown = tasks[:TASKS_SHOWN]
+    width = max((len(task.rule) for task in shown), default=0)
+    for number, task in enumerate(shown, start=1):
+        amount = f"{_plural(task.findings, 'finding')} in {_plural(task.files, 'file')}"
+        yield [
+            Span("  worklist      " if number == 1 else " " * 16, "dim"),
+            Span(f"{number:2}. {task.rule.ljust(width)}  "),
+            Span(f"{task.severity:8}", STYLES[task.severity]),
+            Span(amount + (", in the step" if task.in_step else "")),
+        ]
+    if len(tasks) > len(shown):
+        yield [Span(f"{'':16}    and {len(tasks) - len(shown)} rules more", "dim")]
+
+
+def _counted(findings: Sequence[Finding]) -> str:
+    counts = {s: sum(f.severity == s for f in findings) for s in SEVERITIES}
+    return ", ".join(f"{count} {severity}" for severity, count in counts.items() if count)
+
+
+def _rule_off(title: str, right: str) -> Row:
+    line = "─" * max(3, WIDTH - len(title) - len(right) - 5)
+    return [Span(f"─ {title} ", "bold"), Span(f"{line} ", "dim"), Span(right)]
+
+
+def _item(label: str, text: str) -> Iterator[Row]:
+    pieces = textwrap.wrap(text, WIDTH - 16) or [""]
+    yield [Span(f"  {label:14}", "dim"), Span(pieces[0])]
+    for piece in pieces[1:]:
+        yield [Span(" " * 16), Span(piece)]
+
+
+def _wrapped(text: str, indent: str, style: str = "", lead: str = "") -> Iterator[Row]:
+    for piece in textwrap.wrap(
+        printable(lead + " ".join(text.split())),
+        WIDTH,
+        initial_indent=indent,
+        subsequent_indent=indent + " " * len(lead),
+        break_long_words=True,
+    ):
+        yield [Span(piece, style)]
+
+
+def printable(text: str) -> str:
+    """``text`` without what could steer a terminal or break a table: one space for each."""
+    return "".join(char if char.isprintable() else " " for char in text)
+
+
+def _cut(text: str, room: int) -> str:
+    return text if len(text) <= room else text[: max(0, room - 1)] + "…"
+
+
+def _plural(count: int, noun: str) -> str:
+    return f"{count:,} {noun}" if count == 1 else f"{count:,} {noun}s"
