@@ -93,7 +93,7 @@ def _translate(glob: str) -> str:
             out, i = out + "[^/]", i + 1
         elif glob[i] == "[" and "]" in glob[i + 2 :]:
             end = glob.index("]", i + 2)
-            inside = glob[i + 1 : end].replace("\\", "\\\\")
+            inside = re.sub(r"[\\\[&~|]", r"\\\g<0>", glob[i + 1 : end])
             inside = "^" + inside[1:] if inside.startswith("!") else inside
             out, i = out + f"[{inside}]", end + 1
         elif glob[i] == "\\" and i + 1 < len(glob):

