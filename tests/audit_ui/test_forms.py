@@ -58,17 +58,10 @@ def test_no_line_is_wider_than_a_hundred_columns(tmp_path_factory, source, messa
 
     root = tmp_path_factory.mktemp("code")
     (root / "train.py").write_text(source, encoding="utf-8", errors="replace")
-    base = {
-        "rule": "r",
-        "target": "jax",
-        "topic": "other",
-        "severity": "low",
-        "line": 1,
-        "end_line": 1,
-    }
+    base = {"rule": "r", "target": "jax", "topic": "other", "severity": "low"}
+    base |= {"line": 1, "end_line": 1, "places": (Place("b.py", 3),)}
     found = tuple(
-        Finding(file=name, line=1, end_line=1, message=message, instead=message, **base)
-        for name in ("train.py", file)
+        Finding(file=name, message=message, instead=message, **base) for name in ("train.py", file)
     )
     whole = AuditResult("jax", 1, None, None, found, (), Unresolved(2, 3), 0.0)
     for line in shown(whole, SourceLines(root)).splitlines():
