@@ -132,3 +132,9 @@ def test_patterns_follow_the_manual_of_gitignore() -> None:
 @given(st.lists(st.text(alphabet="ab*?[]!/\\#. -", max_size=12), max_size=5))
 def test_no_pattern_however_odd_stops_the_walk(lines: list[str]) -> None:
     read_ignore(lines).matches("a/b.py")
+
+
+def test_a_set_of_characters_may_be_negated_and_hold_odd_ones() -> None:
+    ignore = read_ignore(["x[!ab].py", "y[[-].py"])
+    assert ignore.matches("xc.py") and not ignore.matches("xa.py")
+    assert ignore.matches("y[.py") and ignore.matches("y-.py")

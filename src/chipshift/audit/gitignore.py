@@ -93,11 +93,22 @@ def _translate(glob: str) -> str:
             out, i = out + "[^/]", i + 1
         elif glob[i] == "[" and "]" in glob[i + 2 :]:
             end = glob.index("]", i + 2)
-            inside = re.sub(r"[\\\[&~|]", r"\\\g<0>", glob[i + 1 : end])
-            inside = "^" + inside[1:] if inside.startswith("!") else inside
-            out, i = out + f"[{inside}]", end + 1
+            out, i = out + _characters(glob[i + 1 : end]), end + 1
         elif glob[i] == "\\" and i + 1 < len(glob):
             out, i = out + re.escape(glob[i + 1]), i + 2
         else:
             out, i = out + re.escape(glob[i]), i + 1
     return out
+
+
+def _characters(inside: str) -> str:
+    """The regular expression of a ``[…]``: a set of characters and ranges, ``!`` for all others."""
+    negated = inside[:1] in ("!", "^")
+    inside = inside[1:] if negated else inside
+    ranges = re.sub(
+        r"(.)(?:-(.))?",
+        lambda m: re.escape(m[1]) + (f"-{re.escape(m[2])}" if m[2] else ""),
+        inside,
+        flags=re.DOTALL,
+    )
+    return f"[{'^' if negated else ''}{ranges}]" if ranges else r"\["
