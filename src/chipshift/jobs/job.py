@@ -81,6 +81,9 @@ class Precision:
         reduce: of the gradient as it is communicated.
         master: of the optimizer's copy of the weights, or ``none`` when it is the weights.
         moments: of each optimizer moment.
+        gather: of sharded weights as they are gathered, or "" when that is ``weights``. FSDP with
+            mixed precision keeps weights in fp32 with no separate master copy and gathers them
+            in bf16: weights fp32, gather bf16, compute bf16, master none.
     """
 
     compute: str = "bf16"
@@ -89,6 +92,7 @@ class Precision:
     reduce: str = "fp32"
     master: str = "fp32"
     moments: str = "fp32"
+    gather: str = ""
 
 
 @dataclass(frozen=True)
@@ -103,6 +107,11 @@ class TrainJob:
         plan: the present plan, or None when the file says nothing of it. Degrees that the file
             leaves to the world size (dp = "the rest") are filled when the machine is known:
             ``plan_open`` names that one axis, or is "".
+        batch_open: the file gives the batch of a replica only: until the open axis is filled,
+            ``sequences_per_step`` counts that axis as 1.
+        devices: devices it runs on now where the file says that but not the chip.
+        uneven_pp: the framework lets pipeline stages hold different numbers of layers.
+        kv_replicated: the framework copies key/value heads where tp is a multiple of them.
         stack: the framework and compiler (architecture.md's Stack list).
         task: ``pretrain``, ``sft`` or ``lora``; for lora see ``lora_rank``.
         trainable_fraction: share of the matmul parameters whose gradients are computed.
@@ -123,6 +132,10 @@ class TrainJob:
     machine: Stated[str] | None = None
     plan: Stated[Plan] | None = None
     plan_open: str = ""
+    batch_open: bool = False
+    devices: Stated[int] | None = None
+    uneven_pp: bool = True
+    kv_replicated: bool = True
     task: str = "pretrain"
     trainable_fraction: float = 1.0
     loss_chunks: int = 1

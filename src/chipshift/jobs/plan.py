@@ -20,6 +20,7 @@ class Plan:
         tp: tensor parallel devices, with sequence parallelism unless ``sequence_parallel`` is off.
         cp: context parallel devices: the sequence is cut.
         ep: expert parallel devices; divides dp·fsdp·cp and is **not** a factor of devices.
+        etp: tensor parallel devices of the routed experts, 0 = tp; with 1, ep may span dp·fsdp·cp·tp.
         pp: pipeline stages.
         vpp: virtual stages (model chunks) a pipeline rank.
         microbatch: sequences a (dp, fsdp) replica a forward; may be fractional.
@@ -38,6 +39,7 @@ class Plan:
     tp: int = 1
     cp: int = 1
     ep: int = 1
+    etp: int = 0
     pp: int = 1
     vpp: int = 1
     microbatch: float = 1.0

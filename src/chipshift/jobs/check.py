@@ -1,0 +1,107 @@
+"""Whether a plan can be run at all: what each framework refuses at start, said in one sentence."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+
+from chipshift.errors import InputError
+from chipshift.jobs.job import TrainJob
+from chipshift.jobs.plan import Plan
+from chipshift.models.model import Model, MoeMlp
+
+
+def check_plan(job: TrainJob, where: str) -> None:
+    """Raise the first complaint of ``complaints`` as an InputError."""
+    if job.plan is None:
+        return
+    for complaint in complaints(job, job.plan.value):
+        raise InputError(f"{where}: {complaint}")
+
+
+def complaints(job: TrainJob, plan: Plan) -> Iterator[str]:
+    """What stands against running this job by this plan; each a clause with found and expected."""
+    yield from _tensor(job.model, plan, job.kv_replicated)
+    yield from _layers(job.model, plan, job.uneven_pp)
+    yield from _sequence(job, plan)
+    yield from _experts(job.model, plan, closed=not job.plan_open)
+
+
+def _tensor(model: Model, plan: Plan, kv_replicated: bool) -> Iterator[str]:
+    if plan.tp == 1:
+        return
+    for layer, _ in model.layers:
+        attention, mlp = layer.attention, layer.mlp
+        if attention is not None:
+            heads, kv_heads = attention.heads, attention.kv_heads
+            if heads % plan.tp:
+                yield (
+                    f"{heads} attention heads cannot be cut over tp={plan.tp}; expected a tp that "
+                    f"divides {heads} ({_divisors(heads)})"
+                )
+            replicates = kv_replicated and plan.tp % kv_heads == 0
+            if kv_heads % plan.tp and not replicates and attention.kv_lora_rank is None:
+                also = " or is a multiple of it" if kv_replicated else ""
+                yield (
+                    f"{kv_heads} key/value heads cannot be cut over tp={plan.tp}; expected a tp "
+                    f"that divides {kv_heads}{also}"
+                )
+        width = mlp.width if mlp is not None else 0
+        if width % plan.tp and not (isinstance(mlp, MoeMlp) and plan.etp == 1):
+            yield (
+                f"a feed-forward width of {width} cannot be cut over tp={plan.tp}; expected a tp "
+                f"that divides it"
+            )
+
+
+def _layers(model: Model, plan: Plan, uneven: bool) -> Iterator[str]:
+    if plan.vpp > 1 and plan.pp == 1:
+        yield f"{plan.vpp} virtual stages need pipeline stages, but pp=1; expected pp of at least 2"
+    stages = plan.pp * plan.vpp
+    if stages > model.n_layers:
+        yield (
+            f"{model.n_layers} layers cannot fill pp={plan.pp} × {plan.vpp} virtual stages = "
+            f"{stages}; expected at most {model.n_layers}"
+        )
+    elif model.n_layers % stages and not uneven:
+        yield (
+            f"{model.n_layers} layers cannot be cut evenly over pp={plan.pp} × {plan.vpp} virtual "
+            f"stages = {stages}; expected a divisor of {model.n_layers} "
+            f"({_divisors(model.n_layers)})"
+        )
+
+
+def _sequence(job: TrainJob, plan: Plan) -> Iterator[str]:
+    length = job.seq_len.value
+    if length % plan.cp:
+        yield (
+            f"a sequence of {length} cannot be cut over cp={plan.cp}; expected a cp that divides it"
+        )
+    elif plan.sequence_parallel and plan.tp > 1 and (length // plan.cp) % plan.tp:
+        yield (
+            f"a sequence of {length // plan.cp} a device cannot be cut over tp={plan.tp} by "
+            "sequence parallelism; expected a tp that divides it"
+        )
+
+
+def _experts(model: Model, plan: Plan, closed: bool) -> Iterator[str]:
+    if plan.ep == 1:
+        return
+    counts = {layer.mlp.experts for layer, _ in model.layers if isinstance(layer.mlp, MoeMlp)}
+    if not counts:
+        yield f"ep={plan.ep}, but {model.name} has no experts; expected ep=1"
+    for experts in sorted(counts):
+        if experts % plan.ep:
+            yield (
+                f"{experts} experts cannot be cut over ep={plan.ep}; expected an ep that divides "
+                f"{experts} ({_divisors(experts)})"
+            )
+    room = plan.dp * plan.fsdp * plan.cp * (plan.tp if plan.etp == 1 else 1)
+    if closed and room % plan.ep:
+        over = "dp × fsdp × cp × tp" if plan.etp == 1 else "dp × fsdp × cp"
+        yield f"ep={plan.ep} does not divide {over} = {room}; expected an ep that does"
+
+
+def _divisors(number: int) -> str:
+    found = [d for d in range(1, min(number, 4096) + 1) if number % d == 0]
+    shown = ", ".join(map(str, found[:10]))
+    return shown + (" ..." if len(found) > 10 else "")

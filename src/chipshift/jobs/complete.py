@@ -1,0 +1,288 @@
+"""From what the files say to a whole ``TrainJob``: the rest filled in, each filling stated."""
+
+from __future__ import annotations
+
+from dataclasses import fields, replace
+from typing import Any, TypeVar
+
+from chipshift.errors import InputError
+from chipshift.jobs.check import check_plan
+from chipshift.jobs.draft import DEGREES, FIELDS, Draft
+from chipshift.jobs.job import Assumed, Given, Precision, Stated, TrainJob
+from chipshift.jobs.plan import Plan
+from chipshift.machines.machine import Machine
+
+T = TypeVar("T")
+
+PLAN_FIELDS = ("dp", "fsdp", "tp", "cp", "ep", "etp", "pp", "vpp", "remat", "optimizer_sharding")
+PLAN_FIELDS += ("schedule", "cp_kind", "sequence_parallel")
+PRECISION_FIELDS = tuple(entry.name for entry in fields(Precision))
+
+
+def complete(draft: Draft, files: tuple[str, ...]) -> TrainJob:
+    """Fill what the draft leaves open and check what it holds.
+
+    Raises:
+        InputError: the model or the sequence length is missing, or figures contradict each other.
+    """
+    if draft.get("model") is None:
+        raise InputError(
+            f"{draft.file} does not say which model it trains; expected --model with a preset "
+            "name or a config.json"
+        )
+    seq_len = draft.values.get("seq_len")
+    if seq_len is None:
+        raise InputError(
+            f"{draft.file} does not give the sequence length; expected --set seq_len=N"
+        )
+    _devices_of_nodes(draft)
+    assumed = list(draft.assumed)
+    batch, microbatch, accumulation, batch_open = _batch(draft)
+    plan = _plan(draft, microbatch, accumulation)
+    precision = _precision(draft)
+    optimizer = draft.values.get("optimizer") or Assumed("adamw", "no optimizer is named")
+    stack = draft.values.get("stack") or Assumed("other", "the framework is not known")
+    task = draft.values.get("task")
+    job = TrainJob(
+        name=draft.get("name") or draft.get("model").name,
+        files=files,
+        format=draft.format,
+        model=draft.get("model"),
+        sequences_per_step=batch,
+        seq_len=seq_len,
+        precision=precision,
+        optimizer=optimizer,
+        stack=stack,
+        machine=_machine(draft),
+        devices=draft.values.get("devices"),
+        plan=plan,
+        plan_open=draft.open_axis,
+        batch_open=batch_open,
+        uneven_pp=draft.uneven_pp,
+        kv_replicated=draft.kv_replicated,
+        task=task.value if task else "pretrain",
+        trainable_fraction=draft.get("trainable_fraction") or 1.0,
+        loss_chunks=draft.get("loss_chunks") or 1,
+        flags=tuple(draft.flags),
+        understood=tuple(draft.understood),
+        ignored=tuple(draft.ignored),
+        assumed=tuple(assumed + _assumptions(draft, plan, batch, precision, optimizer, stack)),
+    )
+    if isinstance(job.devices, Given):
+        where = _where(job.devices, draft.file)
+        return fill(job, job.devices.value, f"{job.devices.value} devices ({where})")
+    check_plan(job, draft.file)
+    return job
+
+
+def resolve_machine(job: TrainJob, machine: Machine) -> TrainJob:
+    """The job on a machine: its open axis filled with the devices the other degrees leave.
+
+    Raises:
+        InputError: the degrees do not multiply to the machine's devices, or a batch, head, layer
+            or sequence count does not divide as the plan needs.
+    """
+    there = f"{machine.name} ({machine.devices} devices)"
+    said = job.devices
+    if isinstance(said, Given) and said.value != machine.devices:
+        raise InputError(
+            f"{_where(said, job.files[0])} puts the job on {said.value} devices, but {there} was "
+            f"named; expected a machine of {said.value} devices, or --set to change the file's"
+        )
+    filled = fill(job, machine.devices, there)
+    return replace(filled, machine=job.machine or Given(machine.name, "--on"))
+
+
+def fill(job: TrainJob, devices: int, there: str) -> TrainJob:
+    """As ``resolve_machine``, for a number of devices described as ``there``."""
+    where = job.files[0]
+    if job.plan is None:
+        check_plan(job, where)
+        return job
+    plan, stated = job.plan.value, job.plan
+    axis = job.plan_open
+    batch = job.sequences_per_step
+    if axis:
+        others = plan.devices // getattr(plan, axis)
+        if devices % others:
+            raise InputError(
+                f"{where}: {_product(plan, skip=axis)} = {others} does not divide {there}; "
+                f"expected degrees whose product divides {devices}"
+            )
+        plan = replace(plan, **{axis: devices // others})
+        if job.batch_open:
+            batch = _with(batch, batch.value * getattr(plan, axis))
+        else:
+            plan = replace(plan, accumulation=_accumulation(plan, batch.value, where))
+    elif plan.devices != devices:
+        raise InputError(
+            f"{where}: {_product(plan)} = {plan.devices} devices, but the job runs on {there}; "
+            f"expected degrees that multiply to {devices}"
+        )
+    filled = replace(
+        job,
+        plan=_with(stated, plan),
+        plan_open="",
+        batch_open=False,
+        sequences_per_step=batch,
+    )
+    check_plan(filled, where)
+    return filled
+
+
+def _accumulation(plan: Plan, sequences: int, where: str) -> int:
+    """Forwards a step that make up the global batch."""
+    replicas = plan.dp * plan.fsdp
+    each = plan.microbatch * replicas
+    count = sequences / each
+    if count < 1 or count != int(count):
+        raise InputError(
+            f"{where}: a global batch of {sequences} sequences is not a multiple of microbatch "
+            f"{plan.microbatch:g} × {replicas} data-parallel replicas = {each:g}; expected a "
+            "global batch that is"
+        )
+    return int(count)
+
+
+def _batch(draft: Draft) -> tuple[Stated[int], float, int, bool]:
+    """(global batch, microbatch, accumulation, whether the batch waits for the open axis)."""
+    _batch_of_tokens(draft)
+    total = draft.values.get("global_batch")
+    micro, accumulation = draft.get("microbatch"), draft.get("accumulation")
+    replicas = (draft.get("dp") or 1) * (draft.get("fsdp") or 1)
+    axis = draft.open_axis
+    if total is not None and micro and accumulation and axis:
+        _close_axis(draft, total.value, micro * accumulation)
+        axis = draft.open_axis
+        replicas = (draft.get("dp") or 1) * (draft.get("fsdp") or 1)
+    if total is None and micro is None:
+        raise InputError(
+            f"{draft.file} gives no batch; expected --set sequences_per_step=N"
+        )
+    if total is None:
+        why = f"microbatch {micro:g} × accumulation {accumulation or 1} × replicas"
+        value = micro * (accumulation or 1) * replicas
+        if value != int(value):
+            raise InputError(f"{draft.file}: {why} = {value:g}; expected whole sequences")
+        made: Stated[int] = Assumed(int(value), why)
+        source = draft.values["microbatch"]
+        if isinstance(source, Given):
+            made = Given(int(value), source.file, source.line)
+        return made, micro, accumulation or 1, bool(axis)
+    if axis:
+        return total, micro or 1.0, accumulation or 1, False
+    if micro is None:
+        micro = total.value / replicas / (accumulation or 1)
+        draft.note("microbatch", f"{micro:g}", "the global batch over the replicas, undivided")
+        return total, micro, accumulation or 1, False
+    plan = Plan(dp=replicas, microbatch=micro)
+    if accumulation and accumulation * micro * replicas != total.value:
+        raise InputError(
+            f"{draft.file}: microbatch {micro:g} × accumulation {accumulation} × {replicas} "
+            f"replicas is not the global batch of {total.value}; expected them to agree"
+        )
+    return total, micro, _accumulation(plan, total.value, draft.file), False
+
+
+def _batch_of_tokens(draft: Draft) -> None:
+    tokens = draft.values.get("tokens_per_step")
+    if tokens is None or "global_batch" in draft.values:
+        return
+    length = draft.get("seq_len")
+    if tokens.value % length:
+        raise InputError(
+            f"{draft.file}: {tokens.value} tokens a step is not a multiple of the sequence "
+            f"length {length}; expected a multiple"
+        )
+    draft.put("global_batch", _with(tokens, tokens.value // length))
+
+
+def _close_axis(draft: Draft, total: int, per_replica: float) -> None:
+    """Global batch, microbatch and accumulation together say how many replicas there are."""
+    axis = draft.open_axis
+    other = draft.get("fsdp" if axis == "dp" else "dp") or 1
+    count = total / (per_replica * other)
+    if count < 1 or count != int(count):
+        raise InputError(
+            f"{draft.file}: a global batch of {total} is not a multiple of microbatch × "
+            f"accumulation = {per_replica:g}; expected it to be"
+        )
+    why = "global batch / (microbatch × accumulation)"
+    draft.values[axis] = Assumed(int(count), why)
+    draft.open_axis = ""
+
+
+def _plan(draft: Draft, microbatch: float, accumulation: int) -> Stated[Plan] | None:
+    given = [value for name in PLAN_FIELDS if isinstance(value := draft.values.get(name), Given)]
+    known = {name: draft.get(name) for name in PLAN_FIELDS if draft.get(name) is not None}
+    if not known and not draft.open_axis:
+        return None
+    plan = Plan(microbatch=float(microbatch), accumulation=accumulation, **known)
+    if given:
+        return Given(plan, given[0].file, given[0].line)
+    return Assumed(plan, "the framework's defaults; the file gives no degrees")
+
+
+def _precision(draft: Draft) -> Stated[Precision]:
+    known = {name: draft.get(name) for name in PRECISION_FIELDS if draft.get(name) is not None}
+    given = [v for n in PRECISION_FIELDS if isinstance(v := draft.values.get(n), Given)]
+    precision = Precision(**known)
+    if given:
+        return Given(precision, given[0].file, given[0].line)
+    reasons = [v.why for n in PRECISION_FIELDS if isinstance(v := draft.values.get(n), Assumed)]
+    return Assumed(precision, reasons[0] if reasons else "mixed-precision training's usual dtypes")
+
+
+def _devices_of_nodes(draft: Draft) -> None:
+    """Devices = nodes × devices a node, where the file gives both and not the product."""
+    nodes, each = draft.values.get("nodes"), draft.values.get("devices_per_node")
+    if "devices" in draft.values or nodes is None or each is None:
+        return
+    count = nodes.value * each.value
+    if isinstance(nodes, Given):
+        draft.put("devices", Given(count, nodes.file, nodes.line))
+    else:
+        draft.put("devices", Assumed(count, nodes.why))
+
+
+def _machine(draft: Draft) -> Stated[str] | None:
+    machine = draft.values.get("machine")
+    if machine is not None:
+        return machine
+    chip, devices = draft.values.get("chip"), draft.get("devices")
+    if chip is None or devices is None:
+        return None
+    return _with(chip, f"{chip.value}*{devices}")
+
+
+def _assumptions(draft: Draft, *made: Any) -> list[tuple[str, str, str]]:
+    """Every field that was assumed, as (what, value, why), each once."""
+    shown = []
+    for name, stated in draft.values.items():
+        if isinstance(stated, Assumed):
+            value = stated.value.name if name == "model" else stated.value
+            shown.append((FIELDS[name], str(value), stated.why))
+    for what, stated in zip(("plan", "", "", "optimizer", "framework"), made, strict=True):
+        if isinstance(stated, Assumed) and what in ("optimizer", "framework"):
+            entry = (what, str(stated.value), stated.why)
+            if entry not in shown:
+                shown.append(entry)
+    return shown
+
+
+def _product(plan: Plan, skip: str = "") -> str:
+    parts = [f"{n}={getattr(plan, n)}" for n in DEGREES if n != skip and getattr(plan, n) > 1]
+    return " × ".join(parts) or "1"
+
+
+def _with(stated: Stated[Any], value: T) -> Stated[T]:
+    """The same statement about another value."""
+    if isinstance(stated, Given):
+        return Given(value, stated.file, stated.line)
+    return Assumed(value, stated.why)
+
+
+def _where(stated: Stated[Any], file: str) -> str:
+    if isinstance(stated, Given):
+        return stated.file if stated.line is None else f"{stated.file}:{stated.line}"
+    return file

@@ -1,0 +1,140 @@
+"""What one file says of a job, before it is joined with others and completed.
+
+A ``Draft`` is the one thing in this room that is filled in step by step; readers write into it,
+``join`` merges several, and ``complete.py`` makes the frozen ``TrainJob`` of it.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field
+from typing import Any
+
+from chipshift.jobs.job import Assumed, Flag, Given, Ignored, Understood
+
+FIELDS = {
+    "model": "the model",
+    "seq_len": "sequence length",
+    "global_batch": "sequences a step",
+    "tokens_per_step": "tokens a step",
+    "microbatch": "sequences a replica a forward",
+    "accumulation": "forwards a step",
+    "dp": "data-parallel replicas",
+    "fsdp": "fully sharded data parallel",
+    "tp": "tensor parallel",
+    "cp": "context parallel",
+    "ep": "expert parallel",
+    "etp": "tensor parallel of the experts",
+    "pp": "pipeline stages",
+    "vpp": "virtual stages a rank",
+    "remat": "rematerialisation",
+    "optimizer_sharding": "optimizer sharding",
+    "schedule": "pipeline schedule",
+    "cp_kind": "context-parallel exchange",
+    "sequence_parallel": "sequence parallelism",
+    "compute": "dtype of the matmuls",
+    "weights": "dtype of the weights",
+    "gather": "dtype of gathered weights",
+    "gradients": "dtype of gradients",
+    "reduce": "dtype of the gradient reduction",
+    "master": "dtype of the master weights",
+    "moments": "dtype of the optimizer moments",
+    "optimizer": "optimizer",
+    "stack": "framework",
+    "chip": "chip of the present machine",
+    "machine": "present machine",
+    "devices": "devices of the present machine",
+    "devices_per_node": "devices a node",
+    "nodes": "nodes",
+    "task": "task",
+    "trainable_fraction": "share of parameters trained",
+    "loss_chunks": "pieces of the loss",
+    "name": "name",
+}
+"""Every field a reader may fill, in words."""
+
+DEGREES = ("dp", "fsdp", "tp", "cp", "pp")
+
+
+@dataclass
+class Draft:
+    """One file's reading so far.
+
+    Attributes:
+        open_axis: ``dp`` or ``fsdp``: the axis that takes the devices the others leave, or "".
+        uneven_pp: the framework lets stages hold different numbers of layers.
+        kv_replicated: the framework copies key/value heads where tp exceeds them.
+    """
+
+    file: str
+    format: str
+    values: dict[str, Given[Any] | Assumed[Any]] = field(default_factory=dict)
+    open_axis: str = ""
+    uneven_pp: bool = True
+    kv_replicated: bool = True
+    flags: list[Flag] = field(default_factory=list)
+    understood: list[Understood] = field(default_factory=list)
+    ignored: list[Ignored] = field(default_factory=list)
+    assumed: list[tuple[str, str, str]] = field(default_factory=list)
+
+    def put(self, name: str, value: Given[Any] | Assumed[Any] | None) -> None:
+        """Set a field, an already stated one being replaced; None leaves it as it is."""
+        if name not in FIELDS:
+            raise KeyError(name)
+        if value is not None:
+            self.values[name] = value
+
+    def assume(self, name: str, value: object, why: str) -> None:
+        """Set a field that nothing has stated yet to a value the framework documents."""
+        if name not in FIELDS:
+            raise KeyError(name)
+        if name not in self.values:
+            self.values[name] = Assumed(value, why)
+
+    def note(self, what: str, value: object, why: str) -> None:
+        """An assumption that is not a field of its own."""
+        self.assumed.append((what, str(value), why))
+
+    def flag(self, kind: str, key: str, value: object, line: int | None) -> None:
+        entry = Flag(kind, key, str(value), self.file, line)
+        if entry not in self.flags:
+            self.flags.append(entry)
+
+    def get(self, name: str) -> Any:
+        """The bare value of a field, or None."""
+        stated = self.values.get(name)
+        return None if stated is None else stated.value
+
+    def given(self, name: str) -> bool:
+        return isinstance(self.values.get(name), Given)
+
+
+def join(drafts: list[Draft]) -> Draft:
+    """One draft of several files: what is stated beats what is assumed, the first file wins a
+    conflict, and every conflict is reported as ignored with both values.
+    """
+    first = drafts[0]
+    for other in drafts[1:]:
+        for name, value in other.values.items():
+            mine = first.values.get(name)
+            if mine is None or (isinstance(mine, Assumed) and isinstance(value, Given)):
+                first.values[name] = value
+            elif isinstance(value, Given) and isinstance(mine, Given) and mine.value != value.value:
+                shown = (
+                    f"{FIELDS[name]} is {value.value} here and {mine.value} in {_where(mine)}; "
+                    "the file named first was taken"
+                )
+                if name == "model":
+                    shown = f"the model of {_where(mine)} was taken, its file being named first"
+                first.ignored.append(Ignored(name, value.file, value.line, True, shown))
+        first.open_axis = first.open_axis or other.open_axis
+        first.uneven_pp = first.uneven_pp and other.uneven_pp
+        first.kv_replicated = first.kv_replicated and other.kv_replicated
+        first.flags += [entry for entry in other.flags if entry not in first.flags]
+        first.understood += other.understood
+        first.ignored += other.ignored
+        first.assumed += other.assumed
+    return first
+
+
+def _where(stated: Given[Any]) -> str:
+    return stated.file if stated.line is None else f"{stated.file}:{stated.line}"

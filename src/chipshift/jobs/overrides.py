@@ -1,0 +1,120 @@
+"""``--set KEY=VALUE``: a setting laid over the file's own, in the file's words or in ours."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from chipshift.errors import InputError, nearest
+from chipshift.jobs.draft import FIELDS, Draft
+from chipshift.jobs.job import Given, Understood
+from chipshift.jobs.settings import ABSURD, Setting, as_integer, as_number
+
+COUNTS = {
+    "seq_len": "seq_len",
+    "sequences_per_step": "global_batch",
+    "tokens_per_step": "tokens_per_step",
+    "accumulation": "accumulation",
+    "devices": "devices",
+    "nodes": "nodes",
+    "devices_per_node": "devices_per_node",
+    "dp": "dp",
+    "fsdp": "fsdp",
+    "tp": "tp",
+    "cp": "cp",
+    "ep": "ep",
+    "etp": "etp",
+    "pp": "pp",
+    "vpp": "vpp",
+    "loss_chunks": "loss_chunks",
+}
+WORDS = {
+    "optimizer",
+    "stack",
+    "machine",
+    "remat",
+    "schedule",
+    "optimizer_sharding",
+    "compute",
+    "weights",
+    "gradients",
+    "reduce",
+    "master",
+    "moments",
+    "gather",
+    "task",
+    "name",
+}
+
+
+class Overrides:
+    """The ``--set`` settings, and which of them something has used."""
+
+    def __init__(self, given: dict[str, str]) -> None:
+        self.given = given
+        self.used: set[str] = set()
+
+    def lay_over(self, settings: dict[str, Setting], known: tuple[str, ...] = ()) -> None:
+        """Replace the file's own keys; ``known`` lists keys that the file need not have."""
+        for key, text in self.given.items():
+            if key in settings or key in known or ("." in key and key not in COUNTS):
+                settings[key] = Setting(typed(text), "--set", None)
+                self.used.add(key)
+
+    def variable(self, name: str) -> str | None:
+        """A script's variable, if it was set."""
+        if name not in self.given:
+            return None
+        self.used.add(name)
+        return self.given[name]
+
+    def apply(self, draft: Draft) -> None:
+        """Lay what is left over the job's own fields.
+
+        Raises:
+            InputError: a key that nothing knows, or a value that does not fit.
+        """
+        for key, text in self.given.items():
+            if key in self.used:
+                continue
+            if key in COUNTS:
+                value = as_integer(text)
+                if value is None or not 1 <= value <= ABSURD:
+                    raise InputError(f"--set {key} is '{text}'; expected a whole number from 1")
+                self._put(draft, COUNTS[key], key, value)
+            elif key == "microbatch":
+                number = as_number(text)
+                if number is None or not 0 < number <= ABSURD:
+                    raise InputError(f"--set {key} is '{text}'; expected a number above 0")
+                self._put(draft, key, key, number)
+            elif key in WORDS:
+                self._put(draft, key, key, text)
+            else:
+                known = [*COUNTS, *WORDS, "microbatch"]
+                raise InputError(
+                    f"--set {key}: no such key in {draft.file} or in a job"
+                    f"{nearest(key, known)}"
+                )
+
+    def _put(self, draft: Draft, field: str, key: str, value: Any) -> None:
+        if field == draft.open_axis:
+            draft.open_axis = ""
+        if field == "tokens_per_step":
+            draft.values.pop("global_batch", None)
+        if field in ("global_batch", "tokens_per_step"):
+            draft.values.pop("accumulation", None)
+        draft.put(field, Given(value, "--set"))
+        draft.understood.append(Understood(key, str(value), "--set", None, FIELDS[field]))
+
+
+def typed(text: str) -> Any:
+    """A command-line value as TOML or YAML would type it: true, 8, 1e-4, else a string."""
+    lowered = text.strip().lower()
+    if lowered in ("true", "false"):
+        return lowered == "true"
+    if lowered in ("none", "null", "~"):
+        return None
+    integer = as_integer(text)
+    if integer is not None and "e" not in lowered and "." not in lowered:
+        return integer
+    number = as_number(text)
+    return text if number is None else number

@@ -1,0 +1,351 @@
+"""torchtitan's TOML job files, old spellings and new.
+
+Keys, meanings and defaults: PyTorch, torchtitan, torchtitan/config/job_config.py and
+train_configs/*.toml, from 2024-06 (``training.batch_size``, ``training.data_parallel_degree``) to
+2026-02 (``training.local_batch_size``, ``quantize.linear.float8``); the batch and mesh arithmetic:
+torchtitan/train.py and torchtitan/distributed/parallel_dims.py, same dates.
+"""
+
+from __future__ import annotations
+
+from chipshift.errors import InputError
+from chipshift.jobs.draft import Draft
+from chipshift.jobs.job import Given
+from chipshift.jobs.overrides import Overrides
+from chipshift.jobs.readers.torchtitan_models import flavour
+from chipshift.jobs.settings import Sheet, flatten, wrong
+from chipshift.jobs.source import Source
+from chipshift.jobs.toml_lines import key_lines, parse
+
+MOST = 10**6  # devices on one axis
+INTERLEAVED = ("interleaved1f1b", "loopedbfs")
+SCHEDULES = {
+    "1f1b": "1f1b",
+    "gpipe": "gpipe",
+    "interleaved1f1b": "interleaved",
+    "loopedbfs": "interleaved",
+    "interleavedzerobubble": "zero_bubble",
+    "zbvzerobubble": "zero_bubble",
+    "dualpipev": "zero_bubble",
+}
+DTYPES = {"bfloat16": "bf16", "float32": "fp32", "float16": "fp16"}
+FSDP_WHY = (
+    "torchtitan keeps sharded weights, gradients and moments in fp32 (training.dtype float32) and "
+    "gathers weights in bf16 (training.mixed_precision_param)"
+)
+
+
+def read(source: Source, overrides: Overrides, model_named: bool) -> Draft:
+    """Read one file; see ``readers/__init__``."""
+    draft = Draft(source.path, "torchtitan", kv_replicated=False)
+    settings = flatten(parse(source), source.path, key_lines(source.text))
+    overrides.lay_over(settings)
+    sheet = Sheet(settings, draft)
+    _model(sheet, model_named)
+    _degrees(sheet)
+    _batch(sheet)
+    _pipeline(sheet)
+    _remat(sheet)
+    _precision(sheet)
+    _optimizer(sheet)
+    _flags(sheet)
+    _ignored(sheet)
+    sheet.close("torchtitan")
+    return draft
+
+
+def _model(sheet: Sheet, model_named: bool) -> None:
+    draft = sheet.draft
+    name = sheet.text("model.name", into="model family")
+    flavor = sheet.text("model.flavor", into="model size")
+    if model_named:
+        return
+    family = name.value if name else "llama3"
+    if flavor is None:
+        raise InputError(
+            f"{draft.file} gives no model.flavor; expected one such as '8B', or --model"
+        )
+    where = Given(flavour(family, flavor.value, draft.file, flavor.line), flavor.file, flavor.line)
+    draft.put("model", where)
+    if name is None:
+        draft.note("model.name", "llama3", "torchtitan's default")
+
+
+def _degrees(sheet: Sheet) -> None:
+    draft = sheet.draft
+
+    def degree(field: str, name: str, into: str, *more: str) -> Given[int] | None:
+        keys = (f"parallelism.{name}", f"training.{name}", f"experimental.{name}", *more)
+        value = sheet.integer(*keys, into=into, high=MOST, none=(-1,) if field == "fsdp" else ())
+        draft.put(field, value)
+        return value
+
+    degree("dp", "data_parallel_replicate_degree", "dp")
+    shard = degree(
+        "fsdp",
+        "data_parallel_shard_degree",
+        "fsdp (-1: the devices that the other degrees leave)",
+        "training.data_parallel_degree",
+        "parallelism.data_parallel_degree",
+    )
+    if shard is None:
+        draft.open_axis = "fsdp"
+        draft.put("fsdp", Given(1, draft.file))
+    degree("tp", "tensor_parallel_degree", "tp")
+    degree("cp", "context_parallel_degree", "cp")
+    degree("pp", "pipeline_parallel_degree", "pp")
+    degree("ep", "expert_parallel_degree", "ep")
+    degree("etp", "expert_tensor_parallel_degree", "tensor parallel of the experts")
+    _experts(draft)
+    if (draft.get("cp") or 1) > 1:
+        rotate = sheet.text(
+            "parallelism.context_parallel_rotate_method",
+            "experimental.context_parallel_rotate_method",
+            into="context-parallel exchange",
+            choices=("allgather", "alltoall"),
+        )
+        kind = "ring" if rotate and rotate.value == "alltoall" else "allgather"
+        if rotate:
+            draft.put("cp_kind", Given(kind, rotate.file, rotate.line))
+        draft.assume("cp_kind", "allgather", "torchtitan's default rotate method")
+        draft.note(
+            "FSDP over cp", "yes", "torchtitan shards weights over dp_shard × cp, cp included"
+        )
+
+
+def _experts(draft: Draft) -> None:
+    """ep means nothing for a dense model; experts are cut by tp only when etp says so."""
+    model, ep = draft.get("model"), draft.get("ep") or 1
+    if ep == 1:
+        draft.values.pop("etp", None)
+        return
+    draft.assume("etp", 1, "torchtitan's default expert_tensor_parallel_degree")
+    if model is not None and not any(hasattr(layer.mlp, "experts") for layer, _ in model.layers):
+        draft.values.pop("ep", None)
+        draft.values.pop("etp", None)
+        draft.note("ep", 1, "torchtitan: expert parallelism has no effect on a dense model")
+
+
+def _batch(sheet: Sheet) -> None:
+    draft = sheet.draft
+    local = sheet.integer(
+        "training.local_batch_size", "training.batch_size", into="sequences a replica"
+    )
+    total = sheet.integer(
+        "training.global_batch_size", into="global batch in sequences", none=(-1,)
+    )
+    length = sheet.integer("training.seq_len", into="sequence length", high=10**9)
+    draft.put("seq_len", length)
+    draft.assume("seq_len", 2048, "torchtitan's default training.seq_len")
+    draft.put("global_batch", total)
+    draft.put("microbatch", local)
+    draft.assume("microbatch", 8, "torchtitan's default training.local_batch_size")
+
+
+def _pipeline(sheet: Sheet) -> None:
+    """Within a pipeline the local batch is itself cut into microbatches."""
+    draft = sheet.draft
+    keys = ("parallelism.", "experimental.")
+    size = sheet.integer(
+        *(k + "pipeline_parallel_microbatch_size" for k in keys), into="microbatch in the pipeline"
+    )
+    count = sheet.integer(
+        *(k + "pipeline_parallel_microbatches" for k in keys),
+        into="microbatches a step",
+        none=(-1,),
+    )
+    schedule = sheet.text(
+        *(k + "pipeline_parallel_schedule" for k in keys), into="pipeline schedule"
+    )
+    per_stage = sheet.integer(
+        "parallelism.pipeline_parallel_layers_per_stage", into="layers a virtual stage"
+    )
+    stages = draft.get("pp") or 1
+    if stages == 1:
+        return
+    name = schedule.value if schedule else "1F1B"
+    kind = SCHEDULES.get(name.lower().replace("_", ""))
+    if kind is None:
+        found = sheet.raw("parallelism.pipeline_parallel_schedule")
+        assert found is not None
+        raise wrong(found[0], found[1], "one of " + ", ".join(SCHEDULES))
+    line = schedule.line if schedule else None
+    draft.put("schedule", Given(kind, draft.file, line))
+    looped = name.lower() not in ("1f1b", "gpipe")
+    if per_stage and draft.get("model") is not None:
+        virtual = max(1, round(-(-draft.get("model").n_layers // per_stage.value) / stages))
+        draft.put("vpp", Given(virtual, per_stage.file, per_stage.line))
+    elif looped:
+        draft.assume("vpp", 2, "torchtitan's default of two virtual stages a rank")
+    local = draft.get("microbatch")
+    micro = size.value if size else 1
+    if count and local % count.value == 0:
+        micro = local // count.value
+    if local % micro:
+        raise InputError(
+            f"{draft.file}: training.local_batch_size {local} is not a multiple of the pipeline's "
+            f"microbatch {micro}; expected a multiple"
+        )
+    draft.put("microbatch", Given(micro, draft.file, size.line if size else None))
+    if draft.get("global_batch") is None:
+        draft.put("accumulation", Given(local // micro, draft.file))
+
+
+def _remat(sheet: Sheet) -> None:
+    draft = sheet.draft
+    mode = sheet.text(
+        "activation_checkpoint.mode",
+        into="rematerialisation",
+        choices=("none", "selective", "full", "memory_budget"),
+    )
+    option = sheet.text("activation_checkpoint.selective_ac_option", into="what is kept")
+    if mode is None:
+        draft.assume("remat", "selective", "torchtitan's default activation_checkpoint.mode")
+        return
+    value = mode.value
+    if value == "memory_budget":
+        draft.note("remat", "selective", "the compiler's memory budget is taken as selective")
+        value = "selective"
+    if value == "selective" and option is not None and option.value.isdecimal():
+        every = int(option.value)
+        value = "full" if every == 1 else "selective"
+        if every > 1:
+            draft.note("remat", "selective", f"every layer in {every} is recomputed whole")
+    draft.put("remat", Given(value, mode.file, mode.line))
+
+
+def _precision(sheet: Sheet) -> None:
+    draft = sheet.draft
+    kept = sheet.text("training.dtype", into="dtype of weights and moments", choices=DTYPES)
+    compute = sheet.text(
+        "training.mixed_precision_param", into="dtype of the matmuls", choices=DTYPES
+    )
+    reduce_ = sheet.text(
+        "training.mixed_precision_reduce", into="dtype of the gradient reduction", choices=DTYPES
+    )
+    resident = DTYPES[kept.value] if kept else "fp32"
+    matmul = DTYPES[compute.value] if compute else "bf16"
+    for field in ("weights", "gradients", "moments"):
+        if kept:
+            draft.put(field, Given(resident, kept.file, kept.line))
+        draft.assume(field, resident, FSDP_WHY)
+    draft.assume("master", "none", FSDP_WHY)
+    for field, stated in (("compute", compute), ("gather", compute)):
+        if stated:
+            draft.put(field, Given(matmul, stated.file, stated.line))
+        draft.assume(field, matmul, FSDP_WHY)
+    if reduce_:
+        draft.put("reduce", Given(DTYPES[reduce_.value], reduce_.file, reduce_.line))
+    draft.assume("reduce", "fp32", "torchtitan's default training.mixed_precision_reduce")
+    _quantised(sheet)
+
+
+def _quantised(sheet: Sheet) -> None:
+    """float8 and MX converters: the matmuls run in fp8, the rest as before."""
+    draft = sheet.draft
+    converters = sheet.strings("model.converters", into="model converters")
+    names = [name.lower() for name in converters.value] if converters else []
+    on = next((n for n in names if "float8" in n or "mx" in n), None)
+    line = converters.line if converters else None
+    linear = sheet.flag("fp8_recipe", "float8.enable_float8_linear", "training.fp8_linear")
+    if on is None and not linear:
+        sheet.ignore(("quantize.*", "float8.*", "mx.*"), False, "no float8 or MX converter is on")
+        return
+    recipe = sheet.text(
+        *(("quantize.linear.mx.recipe_name", "mx.recipe_name") if on and "mx" in on else ()),
+        "quantize.linear.float8.recipe_name",
+        "float8.recipe_name",
+        into="fp8 recipe",
+    )
+    draft.put("compute", Given("fp8", draft.file, line))
+    if on is not None:
+        draft.flag("fp8_recipe", "model.converters", f"{on} {recipe.value if recipe else ''}", line)
+    gathered = sheet.boolean(
+        "quantize.linear.float8.enable_fsdp_float8_all_gather",
+        "float8.enable_fsdp_float8_all_gather",
+        into="weights gathered in fp8",
+    )
+    if gathered and gathered.value:
+        draft.put("gather", Given("fp8", gathered.file, gathered.line))
+    sheet.ignore(
+        ("quantize.*", "float8.*", "mx.*"), False, "detail of the fp8 recipe; not in the estimate"
+    )
+
+
+def _optimizer(sheet: Sheet) -> None:
+    draft = sheet.draft
+    name = sheet.text("optimizer.name", into="optimizer")
+    if name:
+        draft.put("optimizer", Given(name.value.lower(), name.file, name.line))
+    draft.assume("optimizer", "adamw", "torchtitan's default optimizer")
+    draft.put("stack", Given("torchtitan", draft.file))
+    sheet.flag(
+        "fused_optimizer",
+        "optimizer.implementation",
+        "optimizer.fused",
+        off=("for-loop", "foreach", False),
+    )
+    draft.note("loss_chunks", 1, "torchtitan's TOML versions compute the loss at once")
+
+
+def _flags(sheet: Sheet) -> None:
+    sheet.flag("compile", "compile.enable", "training.compile")
+    sheet.flag(
+        "tp_overlap",
+        "parallelism.enable_async_tensor_parallel",
+        "experimental.enable_async_tensor_parallel",
+        "training.enable_async_tensor_parallel",
+    )
+    sheet.flag("attention_kernel", "model.use_flex_attn", "model.attn_type", "model.attn_mask_type")
+    sheet.flag("cpu_offload", "training.enable_cpu_offload")
+    sheet.flag("fault_tolerance", "fault_tolerance.enable")
+    sheet.flag(
+        "custom_code",
+        "job.custom_config_module",
+        "experimental.custom_args_module",
+        "experimental.custom_import",
+        "experimental.custom_model_path",
+    )
+    backend = sheet.text("parallelism.expert_parallel_comm_backend", into="expert exchange")
+    if backend and backend.value.lower() != "standard":
+        sheet.draft.flag("expert_kernels", "expert_parallel_comm_backend", backend.value, None)
+    draft = sheet.draft
+    tp = draft.values.get("tp")
+    if tp is not None and tp.value == 8:
+        line = tp.line if isinstance(tp, Given) else None
+        draft.flag("node_of_8", "parallelism.tensor_parallel_degree", 8, line)
+
+
+def _ignored(sheet: Sheet) -> None:
+    sheet.ignore(
+        ("parallelism.fsdp_reshard_after_forward",),
+        True,
+        "weights are taken as gathered again in the backward pass, FSDP's default without pp",
+    )
+    sheet.ignore(
+        ("parallelism.disable_loss_parallel", "training.enable_loss_parallel"),
+        True,
+        "the loss is taken as cut over tp, torchtitan's default",
+    )
+    sheet.ignore(
+        ("parallelism.*_less_layers", "parallelism.module_fqns*", "*split_points", "*split_mode"),
+        True,
+        "layers are taken as spread evenly over the stages",
+    )
+    sheet.ignore(
+        ("parallelism.context_parallel_*", "experimental.context_parallel_*"), False, "cp is 1"
+    )
+    sheet.ignore(
+        ("parallelism.pipeline_*", "experimental.pipeline_*", "experimental.enable_compiled*"),
+        False,
+        "does not change time or memory here",
+    )
+    quiet = (
+        *("job.*", "profiling.*", "metrics.*", "checkpoint.*", "comm.*", "debug.*", "validation.*"),
+        *("lr_scheduler.*", "optimizer.*", "memory_estimation.*", "fault_tolerance.*", "compile.*"),
+        *("model.tokenizer_path", "model.hf_assets_path", "model.norm_type", "model.print_after*"),
+        *("activation_checkpoint.*", "training.dataset*", "training.steps", "training.max_norm"),
+        *("training.warmup_steps", "training.gc_*", "training.seed", "training.deterministic"),
+        *("training.dataloader.*", "training.data_parallel_type", "experimental.*"),
+    )
+    sheet.ignore(quiet, False, "does not change the time or memory of a step")
