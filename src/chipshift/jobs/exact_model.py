@@ -1,0 +1,82 @@
+"""A ``Model`` written out whole in a job file, and read back the same."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import asdict, fields
+from typing import Any
+
+from chipshift.errors import InputError
+from chipshift.models.model import Model
+
+RUNS = "layer_order"
+
+
+def encode_model(model: Model) -> dict[str, Any]:
+    """Plain tables: ``layers`` with their ``count``, ``layer_order`` as [index, how many] runs.
+
+    Fields at their default and None are left out; ``defaults`` is history, not architecture.
+    """
+    plain = asdict(model)
+    table: dict[str, Any] = {}
+    for entry in fields(model):
+        if entry.name in ("layers", RUNS, "defaults"):
+            continue
+        if plain[entry.name] is not None and plain[entry.name] != entry.default:
+            table[entry.name] = plain[entry.name]
+    table["layers"] = [_pruned({"count": count, **layer}) for layer, count in plain["layers"]]
+    runs: list[list[int]] = []
+    for index in model.layer_order:
+        if runs and runs[-1][0] == index:
+            runs[-1][1] += 1
+        else:
+            runs.append([index, 1])
+    table[RUNS] = runs
+    return table
+
+
+def decode_model(table: Mapping[str, Any], where: str) -> Model:
+    """The model that ``encode_model`` wrote.
+
+    Raises:
+        InputError: a key is missing, unknown or of the wrong type.
+    """
+    from pydantic import ConfigDict, TypeAdapter, ValidationError
+
+    plain = dict(table)
+    try:
+        layers = [dict(layer) for layer in plain.pop("layers", [])]
+        plain["layers"] = [(layer, layer.pop("count")) for layer in layers]
+        runs = [(int(index), int(count)) for index, count in plain.pop(RUNS)]
+    except (KeyError, TypeError, ValueError):
+        raise InputError(
+            f"{where}: expected layers with a count each and layer_order as [index, count] runs"
+        ) from None
+    total = sum(count for _, count in plain["layers"] if isinstance(count, int))
+    if sum(count for _, count in runs) != total or not 0 < total <= 100_000:
+        raise InputError(
+            f"{where}: layer_order covers {sum(c for _, c in runs)} layers and layers {total}; "
+            "expected the same number, from 1 to 100000"
+        )
+    if any(not 0 <= index < len(layers) or count < 1 for index, count in runs):
+        raise InputError(f"{where}: layer_order names a layer that is not there")
+    plain[RUNS] = tuple(index for index, count in runs for _ in range(count))
+    for layer, _ in plain["layers"]:
+        layer.setdefault("attention", None)
+        layer.setdefault("mlp", None)
+    try:
+        adapter = TypeAdapter(Model, config=ConfigDict(extra="forbid"))
+        return adapter.validate_python(plain)
+    except ValidationError as error:
+        first = error.errors(include_url=False)[0]
+        key = ".".join(map(str, first["loc"]))
+        raise InputError(f"{where}: {key}: {first['msg'].lower()}") from None
+
+
+def _pruned(table: Mapping[str, Any]) -> dict[str, Any]:
+    """Without None, at every depth."""
+    return {
+        key: _pruned(value) if isinstance(value, Mapping) else value
+        for key, value in table.items()
+        if value is not None
+    }

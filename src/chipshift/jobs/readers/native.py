@@ -1,0 +1,185 @@
+"""chipshift's own job file: TOML, validated by ``native_schema``; documented in docs/jobs.md."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from pathlib import Path, PurePosixPath
+from typing import TYPE_CHECKING, Any
+
+from chipshift.errors import InputError, nearest
+from chipshift.jobs.draft import Draft
+from chipshift.jobs.exact_model import decode_model
+from chipshift.jobs.job import Flag, Given, Understood
+from chipshift.jobs.overrides import Overrides, typed
+from chipshift.jobs.settings import Setting
+from chipshift.jobs.source import Source
+from chipshift.jobs.toml_lines import key_lines, parse
+from chipshift.models.model import Model
+
+if TYPE_CHECKING:
+    from chipshift.jobs.readers.native_schema import ModelTable, NativeJob
+
+PLAN = ("dp", "fsdp", "tp", "cp", "ep", "etp", "pp", "vpp", "microbatch", "accumulation", "remat")
+PLAN += ("optimizer_sharding", "schedule", "cp_kind", "sequence_parallel")
+JOB = ("seq_len", "tokens_per_step", "optimizer", "stack", "task", "trainable_fraction")
+JOB += ("loss_chunks",)
+PRECISION = ("compute", "weights", "gradients", "reduce", "master", "moments", "gather")
+DEFAULT_WHY = "not stated; the job file's default"
+
+
+def read(source: Source, overrides: Overrides, model_named: bool) -> Draft:
+    """Read one file; see ``readers/__init__``."""
+    tree, lines = parse(source), key_lines(source.text)
+    _lay_over(tree, overrides)
+    table = validated(tree, source.path, lines)
+    draft = Draft(source.path, "native")
+    if table.name:
+        draft.put("name", Given(table.name, source.path, lines.get("name")))
+    if not model_named:
+        draft.put("model", _model(table.model, source, lines))
+    _take(draft, "job", table.job, JOB, lines)
+    if table.job.sequences_per_step is not None:
+        line = lines.get("job.sequences_per_step")
+        draft.put("global_batch", Given(table.job.sequences_per_step, source.path, line))
+        _note(draft, "job.sequences_per_step", table.job.sequences_per_step, line)
+    if table.plan is not None:
+        _take(draft, "plan", table.plan, PLAN, lines)
+        draft.open_axis = table.plan.open
+        draft.uneven_pp, draft.kv_replicated = table.plan.uneven_pp, table.plan.kv_replicated
+    _take(draft, "precision", table.precision, PRECISION, lines)
+    if table.machine.name:
+        draft.put("machine", Given(table.machine.name, source.path, lines.get("machine.name")))
+        _note(draft, "machine.name", table.machine.name, lines.get("machine.name"))
+    _take(draft, "machine", table.machine, ("devices",), lines)
+    draft.assumed += [(entry.what, entry.value, entry.why) for entry in table.assumed]
+    for flag in table.flag:
+        draft.flags.append(
+            Flag(flag.kind, flag.key, flag.value, flag.file or source.path, flag.line)
+        )
+    return draft
+
+
+def validated(tree: Mapping[str, Any], file: str, lines: Mapping[str, int]) -> NativeJob:
+    """The file's tables as the schema's objects.
+
+    Raises:
+        InputError: the first thing wrong, with file, line, key, what was found and expected.
+    """
+    from pydantic import ValidationError
+
+    from chipshift.jobs.readers.native_schema import NativeJob
+
+    try:
+        return NativeJob.model_validate(tree)
+    except ValidationError as error:
+        first = error.errors(include_url=False)[0]
+    location = [str(part) for part in first["loc"] if not str(part).startswith("literal")]
+    key = ".".join(location)
+    line = lines.get(key) or lines.get(".".join(location[:-1]))
+    where = file if line is None else f"{file}:{line}"
+    if first["type"] == "extra_forbidden":
+        raise InputError(f"{where}: unknown key {key}{nearest(location[-1], _siblings(location))}")
+    if first["type"] == "missing":
+        raise InputError(f"{where}: {key} is missing; expected it in a chipshift job file")
+    found = str(first.get("input"))[:60]
+    message = first["msg"].removeprefix("Input should be ")
+    raise InputError(f"{where}: {key} is {found}; expected {message}")
+
+
+def _siblings(location: list[str]) -> list[str]:
+    """Keys that may stand where an unknown one was found."""
+    from chipshift.jobs.readers import native_schema
+
+    table = {
+        "job": native_schema.JobTable,
+        "plan": native_schema.PlanTable,
+        "precision": native_schema.PrecisionTable,
+        "machine": native_schema.MachineTable,
+        "model": native_schema.ModelTable,
+    }.get(location[0], native_schema.NativeJob)
+    if len(location) == 1:
+        table = native_schema.NativeJob
+    return list(table.model_fields)
+
+
+def _lay_over(tree: dict[str, Any], overrides: Overrides) -> None:
+    """``--set plan.tp=4`` into the tables."""
+    settings: dict[str, Setting] = {}
+    overrides.lay_over(settings)
+    for dotted in settings:
+        *tables, key = dotted.split(".")
+        place = tree
+        for name in tables:
+            place = place.setdefault(name, {})
+            if not isinstance(place, dict):
+                raise InputError(f"--set {dotted}: '{name}' is not a table; expected TABLE.KEY")
+        place[key] = typed(overrides.given[dotted])
+
+
+def _take(
+    draft: Draft, table: str, values: Any, names: tuple[str, ...], lines: Mapping[str, int]
+) -> None:
+    """Fields that the file states; those it does not, and that have a default, are assumed."""
+    stated = values.model_fields_set
+    for name in names:
+        value = getattr(values, name)
+        if value is None:
+            continue
+        if name in stated:
+            line = lines.get(f"{table}.{name}")
+            draft.put(name, Given(value, draft.file, line))
+            _note(draft, f"{table}.{name}", value, line)
+        elif name in ("optimizer", "stack", *PRECISION) and value != "":
+            draft.assume(name, value, DEFAULT_WHY)
+
+
+def _note(draft: Draft, key: str, value: object, line: int | None) -> None:
+    draft.understood.append(Understood(key, str(value), draft.file, line, key.split(".")[-1]))
+
+
+def _model(
+    table: ModelTable | None, source: Source, lines: Mapping[str, int]
+) -> Given[Model] | None:
+    """The model by whichever of the four ways names it."""
+    if table is None:
+        return None
+    named = {name: value for name in table.model_fields_set if (value := getattr(table, name))}
+    line = lines.get("model")
+    if len(named) != 1:
+        found = " and ".join(sorted(named)) or "nothing"
+        raise InputError(
+            f"{source.path}:{line}: [model] holds {found}; expected one of preset, config, hf, "
+            "exact"
+        )
+    from chipshift.models.hf import read_config
+    from chipshift.models.presets import preset
+
+    (way,) = named
+    line = lines.get(f"model.{way}", line)
+    if table.preset:
+        model = preset(table.preset)
+    elif table.config:
+        model = read_config(inside(source.path, table.config, line))
+    elif table.hf:
+        model = read_config(table.hf, name=str(table.hf.get("_name_or_path") or "model"))
+    else:
+        model = decode_model(table.exact or {}, f"{source.path}:{line}: model.exact")
+    return Given(model, source.path, line)
+
+
+def inside(file: str, relative: str, line: int | None) -> Path:
+    """A path named in a file: only in that file's folder or below it.
+
+    Raises:
+        InputError: the path leads elsewhere, symbolic links followed.
+    """
+    folder = Path(file).resolve().parent
+    plain = PurePosixPath(relative)
+    place = folder / relative
+    if plain.is_absolute() or not place.resolve().is_relative_to(folder):
+        where = file if line is None else f"{file}:{line}"
+        raise InputError(
+            f"{where}: '{relative}' lies outside the job file's folder; expected a path inside "
+            "it, or --model for one elsewhere"
+        )
+    return place

@@ -1,0 +1,131 @@
+"""The native job file as pydantic models: validation, and the JSON Schema that docs publish.
+
+Imported only when a native file is read or the schema is asked for: pydantic takes a tenth of a
+second to start.
+"""
+
+from __future__ import annotations
+
+from typing import Any, Literal
+
+from pydantic import BaseModel, ConfigDict, Field
+
+MOST = 10**12
+Dtype = Literal["fp32", "tf32", "bf16", "fp16", "fp8", "int8", "fp4", "mxfp4", "nvfp4", "none"]
+
+
+class _Table(BaseModel):
+    model_config = ConfigDict(extra="forbid", strict=True)
+
+
+class ModelTable(_Table):
+    """What is trained: exactly one of preset, config, hf and exact."""
+
+    preset: str | None = Field(None, description="A shipped config, such as 'llama3-8b'")
+    config: str | None = Field(
+        None, description="A Hugging Face config.json in this file's folder or below it"
+    )
+    hf: dict[str, Any] | None = Field(None, description="The keys of a config.json, written here")
+    exact: dict[str, Any] | None = Field(
+        None, description="The architecture layer by layer, as `chipshift read --toml` writes it"
+    )
+
+
+class JobTable(_Table):
+    """What a step is."""
+
+    seq_len: int = Field(ge=1, le=10**9, description="Tokens a sequence")
+    sequences_per_step: int | None = Field(None, ge=1, le=MOST, description="Global batch")
+    tokens_per_step: int | None = Field(
+        None, ge=1, le=MOST, description="In place of sequences_per_step"
+    )
+    optimizer: str = Field("adamw", description="adamw, adafactor, sgd, muon ...")
+    stack: str = Field("other", description="Framework: torchtitan, megatron, maxtext ...")
+    task: Literal["pretrain", "sft", "lora"] = "pretrain"
+    trainable_fraction: float = Field(1.0, gt=0, le=1, description="Share of parameters trained")
+    loss_chunks: int = Field(1, ge=1, le=MOST, description="Pieces the LM head and loss are cut in")
+    code: str | None = Field(None, description="Folder of the training code")
+
+
+class PlanTable(_Table):
+    """How a step is cut over devices: dp·fsdp·cp·tp·pp = devices."""
+
+    open: Literal["", "dp", "fsdp"] = Field(
+        "", description="The axis that takes the devices that the others leave"
+    )
+    dp: int = Field(1, ge=1, le=MOST)
+    fsdp: int = Field(1, ge=1, le=MOST)
+    tp: int = Field(1, ge=1, le=MOST)
+    cp: int = Field(1, ge=1, le=MOST)
+    ep: int = Field(1, ge=1, le=MOST, description="Divides dp·fsdp·cp; not a factor of devices")
+    etp: int = Field(0, ge=0, le=MOST, description="tp of the experts; 0 = tp")
+    pp: int = Field(1, ge=1, le=MOST)
+    vpp: int = Field(1, ge=1, le=MOST)
+    microbatch: float | None = Field(
+        None, gt=0, le=MOST, description="Sequences a (dp, fsdp) replica a forward"
+    )
+    accumulation: int | None = Field(None, ge=1, le=MOST, description="Forwards a step")
+    remat: str = Field("none", description="none, selective, full, a MaxText policy, offload:...")
+    optimizer_sharding: Literal["none", "zero1", "zero2"] = "none"
+    schedule: Literal["1f1b", "interleaved", "gpipe", "zero_bubble"] = "1f1b"
+    cp_kind: Literal["ring", "allgather"] = "ring"
+    sequence_parallel: bool = True
+    uneven_pp: bool = Field(True, description="Stages may hold different numbers of layers")
+    kv_replicated: bool = Field(True, description="Key/value heads are copied where tp exceeds them")
+
+
+class PrecisionTable(_Table):
+    """Dtypes; FSDP's mixed precision is weights fp32, gather bf16, compute bf16, master none."""
+
+    compute: Dtype = "bf16"
+    weights: Dtype = "bf16"
+    gradients: Dtype = "fp32"
+    reduce: Dtype = "fp32"
+    master: Dtype = "fp32"
+    moments: Dtype = "fp32"
+    gather: Dtype | Literal[""] = ""
+
+
+class MachineTable(_Table):
+    """Where it runs now."""
+
+    name: str | None = Field(None, description="As --on takes it: 'h100*128', 'v6e:16x16'")
+    devices: int | None = Field(None, ge=1, le=MOST, description="Where only the count is known")
+
+
+class AssumedTable(_Table):
+    """A figure that the job's own files did not state, and why it was taken."""
+
+    what: str
+    value: str
+    why: str
+
+
+class FlagTable(_Table):
+    """A setting that matters for porting: a kernel, an fp8 recipe, NCCL settings."""
+
+    kind: str
+    key: str
+    value: str
+    file: str = ""
+    line: int | None = None
+
+
+class NativeJob(_Table):
+    """A chipshift job file."""
+
+    chipshift: Literal[1] = Field(1, description="Version of this format")
+    name: str | None = None
+    model: ModelTable | None = None
+    job: JobTable
+    plan: PlanTable | None = None
+    precision: PrecisionTable = PrecisionTable()
+    machine: MachineTable = MachineTable()
+    assumed: list[AssumedTable] = []
+    flag: list[FlagTable] = []
+
+
+def json_schema() -> dict[str, Any]:
+    """JSON Schema (2020-12) of the native job file, as docs/job.schema.json holds it."""
+    schema = NativeJob.model_json_schema()
+    return {"$schema": "https://json-schema.org/draft/2020-12/schema", **schema}
