@@ -14,8 +14,10 @@ from chipshift.machines.machine import Machine
 
 T = TypeVar("T")
 
-PLAN_FIELDS = ("dp", "fsdp", "tp", "cp", "ep", "etp", "pp", "vpp", "remat", "optimizer_sharding")
-PLAN_FIELDS += ("schedule", "cp_kind", "sequence_parallel")
+PLAN_FIELDS = (
+    *("dp", "fsdp", "tp", "cp", "ep", "etp", "pp", "vpp", "remat", "optimizer_sharding"),
+    *("schedule", "cp_kind", "sequence_parallel"),
+)
 PRECISION_FIELDS = tuple(entry.name for entry in fields(Precision))
 
 
@@ -42,6 +44,7 @@ def complete(draft: Draft, files: tuple[str, ...]) -> TrainJob:
     precision = _precision(draft)
     optimizer = draft.values.get("optimizer") or Assumed("adamw", "no optimizer is named")
     stack = draft.values.get("stack") or Assumed("other", "the framework is not known")
+    made = (("precision", precision), ("optimizer", optimizer), ("stack", stack))
     task = draft.values.get("task")
     job = TrainJob(
         name=draft.get("name") or draft.get("model").name,
@@ -66,7 +69,7 @@ def complete(draft: Draft, files: tuple[str, ...]) -> TrainJob:
         flags=tuple(draft.flags),
         understood=tuple(draft.understood),
         ignored=tuple(draft.ignored),
-        assumed=tuple(assumed + _assumptions(draft, plan, batch, precision, optimizer, stack)),
+        assumed=tuple(assumed + _assumptions(draft, *made)),
     )
     if isinstance(job.devices, Given):
         where = _where(job.devices, draft.file)
@@ -156,9 +159,7 @@ def _batch(draft: Draft) -> tuple[Stated[int], float, int, bool]:
         axis = draft.open_axis
         replicas = (draft.get("dp") or 1) * (draft.get("fsdp") or 1)
     if total is None and micro is None:
-        raise InputError(
-            f"{draft.file} gives no batch; expected --set sequences_per_step=N"
-        )
+        raise InputError(f"{draft.file} gives no batch; expected --set sequences_per_step=N")
     if total is None:
         why = f"microbatch {micro:g} × accumulation {accumulation or 1} × replicas"
         value = micro * (accumulation or 1) * replicas
@@ -255,18 +256,27 @@ def _machine(draft: Draft) -> Stated[str] | None:
     return _with(chip, f"{chip.value}*{devices}")
 
 
-def _assumptions(draft: Draft, *made: Any) -> list[tuple[str, str, str]]:
-    """Every field that was assumed, as (what, value, why), each once."""
-    shown = []
+def _assumptions(draft: Draft, *made: tuple[str, Stated[Any]]) -> list[tuple[str, str, str]]:
+    """Every field that was assumed, as (what, value, why); dtypes of one reason in one entry."""
+    shown: list[tuple[str, str, str]] = []
+    dtypes: dict[str, list[str]] = {}
     for name, stated in draft.values.items():
-        if isinstance(stated, Assumed):
+        if not isinstance(stated, Assumed):
+            continue
+        if name in PRECISION_FIELDS:
+            dtypes.setdefault(stated.why, []).append(f"{name} {stated.value}")
+        else:
             value = stated.value.name if name == "model" else stated.value
             shown.append((FIELDS[name], str(value), stated.why))
-    for what, stated in zip(("plan", "", "", "optimizer", "framework"), made, strict=True):
-        if isinstance(stated, Assumed) and what in ("optimizer", "framework"):
-            entry = (what, str(stated.value), stated.why)
-            if entry not in shown:
-                shown.append(entry)
+    shown += [("dtypes", ", ".join(found), why) for why, found in dtypes.items()]
+    if not any(name in draft.values for name in PRECISION_FIELDS):
+        precision = made[0][1]
+        assert isinstance(precision, Assumed)
+        each = ", ".join(f"{n} {getattr(precision.value, n)}" for n in PRECISION_FIELDS[:-1])
+        shown.append(("dtypes", each, precision.why))
+    for what, stated in made[1:]:
+        if isinstance(stated, Assumed) and what not in draft.values:
+            shown.append((what, str(stated.value), stated.why))
     return shown
 
 

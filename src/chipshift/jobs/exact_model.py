@@ -41,7 +41,11 @@ def decode_model(table: Mapping[str, Any], where: str) -> Model:
     Raises:
         InputError: a key is missing, unknown or of the wrong type.
     """
-    from pydantic import ConfigDict, TypeAdapter, ValidationError
+    from pydantic import BaseModel, ConfigDict, ValidationError
+
+    class Exact(BaseModel):
+        model_config = ConfigDict(extra="forbid")  # inherited by the dataclasses inside
+        exact: Model
 
     plain = dict(table)
     try:
@@ -65,11 +69,10 @@ def decode_model(table: Mapping[str, Any], where: str) -> Model:
         layer.setdefault("attention", None)
         layer.setdefault("mlp", None)
     try:
-        adapter = TypeAdapter(Model, config=ConfigDict(extra="forbid"))
-        return adapter.validate_python(plain)
+        return Exact(exact=plain).exact  # type: ignore[arg-type]
     except ValidationError as error:
         first = error.errors(include_url=False)[0]
-        key = ".".join(map(str, first["loc"]))
+        key = ".".join(map(str, first["loc"][1:]))
         raise InputError(f"{where}: {key}: {first['msg'].lower()}") from None
 
 

@@ -91,8 +91,7 @@ class Overrides:
             else:
                 known = [*COUNTS, *WORDS, "microbatch"]
                 raise InputError(
-                    f"--set {key}: no such key in {draft.file} or in a job"
-                    f"{nearest(key, known)}"
+                    f"--set {key}: no such key in {draft.file} or in a job{nearest(key, known)}"
                 )
 
     def _put(self, draft: Draft, field: str, key: str, value: Any) -> None:

@@ -20,7 +20,8 @@ class Plan:
         tp: tensor parallel devices, with sequence parallelism unless ``sequence_parallel`` is off.
         cp: context parallel devices: the sequence is cut.
         ep: expert parallel devices; divides dp·fsdp·cp and is **not** a factor of devices.
-        etp: tensor parallel devices of the routed experts, 0 = tp; with 1, ep may span dp·fsdp·cp·tp.
+        etp: tensor parallel devices of the routed experts, 0 = tp; with 1, ep may span
+            dp·fsdp·cp·tp.
         pp: pipeline stages.
         vpp: virtual stages (model chunks) a pipeline rank.
         microbatch: sequences a (dp, fsdp) replica a forward; may be fractional.

@@ -1,4 +1,4 @@
-"""``read_job``: the files of a job as people have them, whatever their format, to a ``TrainJob``."""
+"""``read_job``: the files of a job as people have them, in any format, to a ``TrainJob``."""
 
 from __future__ import annotations
 
@@ -65,7 +65,7 @@ def named_model(name: str) -> Model:
         InputError: neither a preset nor a file that can be read.
     """
     from chipshift.models.hf import read_config
-    from chipshift.models.presets import preset
+    from chipshift.models.preset import preset
 
     place = Path(name)
     if place.suffix == ".json" or "/" in name or place.exists():

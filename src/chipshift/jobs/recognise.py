@@ -14,7 +14,9 @@ _TABLE = re.compile(r"^[ \t]*\[\[?[ \t]*([A-Za-z0-9_.\"'-]+)[ \t]*\]\]?[ \t]*(?:
 _TOML_PAIR = re.compile(r"^[ \t]*[A-Za-z0-9_.-]+[ \t]*=[ \t]*\S", re.M)
 _NATIVE_TABLES = {"job", "plan", "precision", "machine", "assumed", "flag", "model"}
 _TITAN_TABLES = {"training", "parallelism", "activation_checkpoint", "lr_scheduler", "checkpoint"}
-_MEGATRON = re.compile(r"--(?:tensor-model-parallel-size|micro-batch-size|hidden-size|num-layers)\b")
+_MEGATRON = re.compile(
+    r"--(?:tensor-model-parallel-size|micro-batch-size|hidden-size|num-layers)\b"
+)
 
 
 def recognise(source: Source) -> str:

@@ -7,8 +7,10 @@ sheet: a key nobody took is then reported, with the nearest known one.
 
 from __future__ import annotations
 
+import difflib
 import fnmatch
 import math
+import re
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 from typing import Any
@@ -55,7 +57,7 @@ def flatten(
                 stack.append((dotted, value))
             else:
                 flat[dotted] = Setting(value, file, lines.get(dotted))
-    return dict(sorted(flat.items(), key=lambda item: (item[1].line or 0)))
+    return dict(sorted(flat.items(), key=lambda item: item[1].line or 0))
 
 
 class Sheet:
@@ -103,7 +105,7 @@ class Sheet:
         if setting.value is None or any(
             setting.value == v and isinstance(setting.value, type(v)) for v in none
         ):
-            self.record(key, setting, f"{into}: not set")
+            self.record(key, setting, into)
             return None
         value = as_integer(setting.value)
         if value is None or not low <= value <= high:
@@ -140,7 +142,7 @@ class Sheet:
     def text(
         self, *keys: str, into: str, choices: Iterable[str] | None = None
     ) -> Given[str] | None:
-        """A string; with ``choices`` it is matched without regard to case and returned as listed."""
+        """A string; one of ``choices``, whatever its case, where they are given."""
         found = self.raw(*keys)
         if found is None or found[1].value is None:
             return None
@@ -196,6 +198,8 @@ class Sheet:
         for key, setting in self.settings.items():
             if key in self.taken or not any(fnmatch.fnmatchcase(key, p) for p in patterns):
                 continue
+            if key not in patterns and misspelt(key, self.known - set(self.settings)):
+                continue
             self.taken.add(key)
             entry = Ignored(key, setting.file, setting.line, matters, why)
             self.draft.ignored.append(entry)
@@ -206,16 +210,18 @@ class Sheet:
             if key in self.taken:
                 continue
             why = f"not a key {framework} documents that bears on time or memory"
-            hint = nearest(key, sorted(self.known))
-            matters = bool(hint) and _very_close(key, hint)
-            why = f"not a key known of {framework}{hint}" if matters else why
-            entry = Ignored(key, setting.file, setting.line, matters, why)
+            meant = misspelt(key, sorted(self.known - set(self.settings)))
+            if meant:
+                why = f"not a key of {framework}; did you mean '{meant}'?"
+            entry = Ignored(key, setting.file, setting.line, bool(meant), why)
             self.draft.ignored.append(entry)
 
 
 def wrong(key: str, setting: Setting, expected: str, hint: str = "") -> InputError:
     """The one sentence for a value that cannot be used."""
-    return InputError(f"{setting.where}: {key} is {_shown(setting.value)}; expected {expected}{hint}")
+    return InputError(
+        f"{setting.where}: {key} is {_shown(setting.value)}; expected {expected}{hint}"
+    )
 
 
 def as_integer(value: Any) -> int | None:
@@ -273,9 +279,14 @@ def _range(kind: str, low: float, high: float) -> str:
     return f"{kind} from {low:g} to {high:g}"
 
 
-def _very_close(key: str, hint: str) -> bool:
-    """Whether the suggestion is a likely misspelling and not merely similar."""
-    import difflib
+def misspelt(key: str, known: Iterable[str]) -> str:
+    """The known key that this one is a likely misspelling of, or "".
 
-    suggested = hint.split("'")[1]
-    return difflib.SequenceMatcher(None, key, suggested).ratio() >= 0.9
+    Close to nine letters in ten, and with as many words: ``lr_decay_style`` is not a misspelt
+    ``lr_decay``.
+    """
+    words = len(re.split(r"[_.-]", key))
+    alike = [k for k in known if abs(len(k) - len(key)) <= 2]
+    alike = [k for k in alike if len(re.split(r"[_.-]", k)) == words]
+    close = difflib.get_close_matches(key, alike, n=1, cutoff=0.9)
+    return close[0] if close else ""

@@ -1,4 +1,4 @@
-"""A user's file as text: found, of bearable size, text and not binary; nothing in it is ever run."""
+"""A user's file as text: found, of bearable size, not binary; nothing in it is ever run."""
 
 from __future__ import annotations
 

@@ -25,7 +25,9 @@ def parse(source: Source) -> dict[str, Any]:
         InputError: not TOML (with tomllib's own line and column), or nested absurdly deep.
     """
     if _depth(source.text) > DEPTH:
-        raise InputError(f"{source.path} nests brackets more than {DEPTH} deep; expected a job file")
+        raise InputError(
+            f"{source.path} nests brackets more than {DEPTH} deep; expected a job file"
+        )
     try:
         return tomllib.loads(source.text)
     except tomllib.TOMLDecodeError as error:

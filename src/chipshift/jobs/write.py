@@ -26,7 +26,7 @@ def to_toml(job: TrainJob) -> str:
     if job.plan is not None:
         parts.append(_table("plan", _plan(job)))
     parts.append(_table("precision", asdict(job.precision.value)))
-    machine = {}
+    machine: dict[str, Any] = {}
     if job.machine is not None:
         machine["name"] = job.machine.value
     if isinstance(job.devices, Given):
@@ -64,9 +64,9 @@ def _plan(job: TrainJob) -> dict[str, Any]:
 
 
 def _model(model: Model) -> dict[str, Any]:
-    from chipshift.models.presets import preset, preset_names
+    from chipshift.models.preset import names, preset
 
-    if model.name in preset_names() and preset(model.name) == model:
+    if model.name in names() and preset(model.name) == model:
         return {"preset": model.name}
     return {"exact": encode_model(model)}
 

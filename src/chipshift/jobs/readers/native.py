@@ -17,13 +17,27 @@ from chipshift.jobs.toml_lines import key_lines, parse
 from chipshift.models.model import Model
 
 if TYPE_CHECKING:
+    from pydantic import BaseModel
+
     from chipshift.jobs.readers.native_schema import ModelTable, NativeJob
 
-PLAN = ("dp", "fsdp", "tp", "cp", "ep", "etp", "pp", "vpp", "microbatch", "accumulation", "remat")
-PLAN += ("optimizer_sharding", "schedule", "cp_kind", "sequence_parallel")
-JOB = ("seq_len", "tokens_per_step", "optimizer", "stack", "task", "trainable_fraction")
-JOB += ("loss_chunks",)
-PRECISION = ("compute", "weights", "gradients", "reduce", "master", "moments", "gather")
+PLAN = (
+    *("dp", "fsdp", "tp", "cp", "ep", "etp", "pp", "vpp", "microbatch", "accumulation", "remat"),
+    *("optimizer_sharding", "schedule", "cp_kind", "sequence_parallel"),
+)
+JOB = (
+    *("seq_len", "tokens_per_step", "optimizer", "stack", "task", "trainable_fraction"),
+    *("loss_chunks",),
+)
+PRECISION: tuple[str, ...] = (
+    "compute",
+    "weights",
+    "gradients",
+    "reduce",
+    "master",
+    "moments",
+    "gather",
+)
 DEFAULT_WHY = "not stated; the job file's default"
 
 
@@ -90,16 +104,15 @@ def _siblings(location: list[str]) -> list[str]:
     """Keys that may stand where an unknown one was found."""
     from chipshift.jobs.readers import native_schema
 
-    table = {
+    tables: dict[str, type[BaseModel]] = {
         "job": native_schema.JobTable,
         "plan": native_schema.PlanTable,
         "precision": native_schema.PrecisionTable,
         "machine": native_schema.MachineTable,
         "model": native_schema.ModelTable,
-    }.get(location[0], native_schema.NativeJob)
-    if len(location) == 1:
-        table = native_schema.NativeJob
-    return list(table.model_fields)
+    }
+    table = tables.get(location[0]) if len(location) > 1 else None
+    return list((table or native_schema.NativeJob).model_fields)
 
 
 def _lay_over(tree: dict[str, Any], overrides: Overrides) -> None:
@@ -152,7 +165,7 @@ def _model(
             "exact"
         )
     from chipshift.models.hf import read_config
-    from chipshift.models.presets import preset
+    from chipshift.models.preset import preset
 
     (way,) = named
     line = lines.get(f"model.{way}", line)

@@ -21,13 +21,16 @@ class _Table(BaseModel):
 class ModelTable(_Table):
     """What is trained: exactly one of preset, config, hf and exact."""
 
-    preset: str | None = Field(None, description="A shipped config, such as 'llama3-8b'")
+    preset: str | None = Field(default=None, description="A shipped config, such as 'llama3-8b'")
     config: str | None = Field(
-        None, description="A Hugging Face config.json in this file's folder or below it"
+        default=None, description="A Hugging Face config.json in this file's folder or below it"
     )
-    hf: dict[str, Any] | None = Field(None, description="The keys of a config.json, written here")
+    hf: dict[str, Any] | None = Field(
+        default=None, description="The keys of a config.json, written here"
+    )
     exact: dict[str, Any] | None = Field(
-        None, description="The architecture layer by layer, as `chipshift read --toml` writes it"
+        default=None,
+        description="The architecture layer by layer, as `chipshift read --toml` writes it",
     )
 
 
@@ -35,43 +38,53 @@ class JobTable(_Table):
     """What a step is."""
 
     seq_len: int = Field(ge=1, le=10**9, description="Tokens a sequence")
-    sequences_per_step: int | None = Field(None, ge=1, le=MOST, description="Global batch")
+    sequences_per_step: int | None = Field(default=None, ge=1, le=MOST, description="Global batch")
     tokens_per_step: int | None = Field(
-        None, ge=1, le=MOST, description="In place of sequences_per_step"
+        default=None, ge=1, le=MOST, description="In place of sequences_per_step"
     )
-    optimizer: str = Field("adamw", description="adamw, adafactor, sgd, muon ...")
-    stack: str = Field("other", description="Framework: torchtitan, megatron, maxtext ...")
+    optimizer: str = Field(default="adamw", description="adamw, adafactor, sgd, muon ...")
+    stack: str = Field(default="other", description="Framework: torchtitan, megatron, maxtext ...")
     task: Literal["pretrain", "sft", "lora"] = "pretrain"
-    trainable_fraction: float = Field(1.0, gt=0, le=1, description="Share of parameters trained")
-    loss_chunks: int = Field(1, ge=1, le=MOST, description="Pieces the LM head and loss are cut in")
-    code: str | None = Field(None, description="Folder of the training code")
+    trainable_fraction: float = Field(
+        default=1.0, gt=0, le=1, description="Share of parameters trained"
+    )
+    loss_chunks: int = Field(
+        default=1, ge=1, le=MOST, description="Pieces the LM head and loss are cut in"
+    )
+    code: str | None = Field(default=None, description="Folder of the training code")
 
 
 class PlanTable(_Table):
     """How a step is cut over devices: dp·fsdp·cp·tp·pp = devices."""
 
     open: Literal["", "dp", "fsdp"] = Field(
-        "", description="The axis that takes the devices that the others leave"
+        default="", description="The axis that takes the devices that the others leave"
     )
-    dp: int = Field(1, ge=1, le=MOST)
-    fsdp: int = Field(1, ge=1, le=MOST)
-    tp: int = Field(1, ge=1, le=MOST)
-    cp: int = Field(1, ge=1, le=MOST)
-    ep: int = Field(1, ge=1, le=MOST, description="Divides dp·fsdp·cp; not a factor of devices")
-    etp: int = Field(0, ge=0, le=MOST, description="tp of the experts; 0 = tp")
-    pp: int = Field(1, ge=1, le=MOST)
-    vpp: int = Field(1, ge=1, le=MOST)
+    dp: int = Field(default=1, ge=1, le=MOST)
+    fsdp: int = Field(default=1, ge=1, le=MOST)
+    tp: int = Field(default=1, ge=1, le=MOST)
+    cp: int = Field(default=1, ge=1, le=MOST)
+    ep: int = Field(
+        default=1, ge=1, le=MOST, description="Divides dp·fsdp·cp; not a factor of devices"
+    )
+    etp: int = Field(default=0, ge=0, le=MOST, description="tp of the experts; 0 = tp")
+    pp: int = Field(default=1, ge=1, le=MOST)
+    vpp: int = Field(default=1, ge=1, le=MOST)
     microbatch: float | None = Field(
-        None, gt=0, le=MOST, description="Sequences a (dp, fsdp) replica a forward"
+        default=None, gt=0, le=MOST, description="Sequences a (dp, fsdp) replica a forward"
     )
-    accumulation: int | None = Field(None, ge=1, le=MOST, description="Forwards a step")
-    remat: str = Field("none", description="none, selective, full, a MaxText policy, offload:...")
+    accumulation: int | None = Field(default=None, ge=1, le=MOST, description="Forwards a step")
+    remat: str = Field(
+        default="none", description="none, selective, full, a MaxText policy, offload:..."
+    )
     optimizer_sharding: Literal["none", "zero1", "zero2"] = "none"
     schedule: Literal["1f1b", "interleaved", "gpipe", "zero_bubble"] = "1f1b"
     cp_kind: Literal["ring", "allgather"] = "ring"
     sequence_parallel: bool = True
-    uneven_pp: bool = Field(True, description="Stages may hold different numbers of layers")
-    kv_replicated: bool = Field(True, description="Key/value heads are copied where tp exceeds them")
+    uneven_pp: bool = Field(default=True, description="Stages may hold different numbers of layers")
+    kv_replicated: bool = Field(
+        default=True, description="Key/value heads are copied where tp exceeds them"
+    )
 
 
 class PrecisionTable(_Table):
@@ -89,8 +102,10 @@ class PrecisionTable(_Table):
 class MachineTable(_Table):
     """Where it runs now."""
 
-    name: str | None = Field(None, description="As --on takes it: 'h100*128', 'v6e:16x16'")
-    devices: int | None = Field(None, ge=1, le=MOST, description="Where only the count is known")
+    name: str | None = Field(default=None, description="As --on takes it: 'h100*128', 'v6e:16x16'")
+    devices: int | None = Field(
+        default=None, ge=1, le=MOST, description="Where only the count is known"
+    )
 
 
 class AssumedTable(_Table):
@@ -114,7 +129,7 @@ class FlagTable(_Table):
 class NativeJob(_Table):
     """A chipshift job file."""
 
-    chipshift: Literal[1] = Field(1, description="Version of this format")
+    chipshift: Literal[1] = Field(default=1, description="Version of this format")
     name: str | None = None
     model: ModelTable | None = None
     job: JobTable

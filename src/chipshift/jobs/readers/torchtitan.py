@@ -12,13 +12,15 @@ from chipshift.errors import InputError
 from chipshift.jobs.draft import Draft
 from chipshift.jobs.job import Given
 from chipshift.jobs.overrides import Overrides
-from chipshift.jobs.readers.torchtitan_models import flavour
 from chipshift.jobs.settings import Sheet, flatten, wrong
 from chipshift.jobs.source import Source
 from chipshift.jobs.toml_lines import key_lines, parse
+from chipshift.models.model import Model
+from chipshift.models.preset import flavour
 
 MOST = 10**6  # devices on one axis
-INTERLEAVED = ("interleaved1f1b", "loopedbfs")
+ATTENTION_VARIANTS = ("_flex_attn", "_varlen_attn", "_flex", "_varlen", "_irope")
+FAMILY_FORKS = ("_simple_fsdp", "_ft", ".simple_fsdp", "_compiler_toolkit")
 SCHEDULES = {
     "1f1b": "1f1b",
     "gpipe": "gpipe",
@@ -65,10 +67,22 @@ def _model(sheet: Sheet, model_named: bool) -> None:
         raise InputError(
             f"{draft.file} gives no model.flavor; expected one such as '8B', or --model"
         )
-    where = Given(flavour(family, flavor.value, draft.file, flavor.line), flavor.file, flavor.line)
-    draft.put("model", where)
+    draft.put("model", Given(_flavour(family, flavor), flavor.file, flavor.line))
     if name is None:
         draft.note("model.name", "llama3", "torchtitan's default")
+
+
+def _flavour(family: str, flavor: Given[str]) -> Model:
+    """The preset of a flavour; attention variants (``8B_flex``) are not models of their own."""
+    size = flavor.value
+    for variant in ATTENTION_VARIANTS:
+        size = size.removesuffix(variant)
+    for fork in FAMILY_FORKS:
+        family = family.removesuffix(fork)
+    try:
+        return flavour("llama3" if family == "llama" else family, size)
+    except InputError as error:
+        raise InputError(f"{flavor.file}:{flavor.line}: model.flavor: {error}") from None
 
 
 def _degrees(sheet: Sheet) -> None:
@@ -200,18 +214,27 @@ def _remat(sheet: Sheet) -> None:
     )
     option = sheet.text("activation_checkpoint.selective_ac_option", into="what is kept")
     if mode is None:
-        draft.assume("remat", "selective", "torchtitan's default activation_checkpoint.mode")
+        value = _selective(draft, option.value if option else "2")
+        draft.assume("remat", value, "torchtitan's default activation_checkpoint.mode, selective")
         return
     value = mode.value
     if value == "memory_budget":
-        draft.note("remat", "selective", "the compiler's memory budget is taken as selective")
-        value = "selective"
-    if value == "selective" and option is not None and option.value.isdecimal():
-        every = int(option.value)
-        value = "full" if every == 1 else "selective"
-        if every > 1:
-            draft.note("remat", "selective", f"every layer in {every} is recomputed whole")
+        draft.note("remat", "selective_op", "the compiler's memory budget is taken as selective")
+        value = "selective_op"
+    if value == "selective":
+        value = _selective(draft, option.value if option else "2")
     draft.put("remat", Given(value, mode.file, mode.line))
+
+
+def _selective(draft: Draft, option: str) -> str:
+    """``op`` keeps attention and matmuls; a number recomputes every n-th layer whole."""
+    if not option.isdecimal():
+        return "selective_op"
+    every = max(1, int(option[:6]))
+    if every == 1:
+        return "full"
+    draft.note("remat", "selective_op", f"one layer in {every} is recomputed whole; no such policy")
+    return "selective_op"
 
 
 def _precision(sheet: Sheet) -> None:

@@ -1,0 +1,142 @@
+"""chipshift's own job file: what it says is what is read, and what is written reads back."""
+
+from pathlib import Path
+
+import pytest
+
+from chipshift.errors import InputError
+from chipshift.jobs.job import Assumed, Given, TrainJob
+from chipshift.jobs.read import read_job
+from chipshift.jobs.write import to_toml
+from chipshift.models.hf import read_config
+
+EXAMPLE = "examples/llama3-8b.toml"
+
+
+def read(tmp_path: Path, text: str) -> TrainJob:
+    file = tmp_path / "job.toml"
+    file.write_text(text)
+    return read_job([str(file)])
+
+
+def assert_same(a: TrainJob, b: TrainJob) -> None:
+    """Equal in everything that an estimate uses."""
+    assert a.model == b.model
+    assert a.sequences_per_step.value == b.sequences_per_step.value
+    assert a.seq_len.value == b.seq_len.value
+    assert a.precision.value == b.precision.value
+    assert (a.optimizer.value, a.stack.value) == (b.optimizer.value, b.stack.value)
+    assert (a.plan and a.plan.value) == (b.plan and b.plan.value)
+    assert (a.plan_open, a.batch_open) == (b.plan_open, b.batch_open)
+    assert (a.machine and a.machine.value) == (b.machine and b.machine.value)
+    assert (a.devices and a.devices.value) == (b.devices and b.devices.value)
+    assert (a.uneven_pp, a.kv_replicated) == (b.uneven_pp, b.kv_replicated)
+    assert (a.task, a.trainable_fraction, a.loss_chunks) == (
+        b.task,
+        b.trainable_fraction,
+        b.loss_chunks,
+    )
+    assert a.flags == b.flags
+
+
+def test_the_example_says_what_the_torchtitan_example_says() -> None:
+    ours, theirs = read_job([EXAMPLE]), read_job(["examples/llama3-8b-torchtitan.toml"])
+    assert ours.model == theirs.model
+    assert ours.precision.value == theirs.precision.value
+    assert ours.plan is not None and ours.plan.value.devices == 128
+    assert ours.machine == Given("h100*128", EXAMPLE, 30)
+
+
+@pytest.mark.parametrize("path", sorted(str(p) for p in Path("examples").iterdir() if p.is_file()))
+def test_every_example_survives_being_written_and_read(tmp_path: Path, path: str) -> None:
+    job = read_job([path])
+    assert_same(read(tmp_path, to_toml(job)), job)
+
+
+def test_a_model_without_a_preset_is_written_out_whole(tmp_path: Path) -> None:
+    config = {
+        "model_type": "mixtral",
+        "hidden_size": 64,
+        "num_hidden_layers": 3,
+        "num_attention_heads": 4,
+        "num_key_value_heads": 2,
+        "intermediate_size": 96,
+        "num_local_experts": 4,
+        "num_experts_per_tok": 2,
+        "vocab_size": 100,
+    }
+    model = read_config(config, name="tiny")
+    keys = "\n".join(
+        f"{key} = {value!r}".replace("'", '"') for key, value in sorted(config.items())
+    )
+    job = read(
+        tmp_path,
+        f"[model.hf]\n_name_or_path = 'tiny'\n{keys}\n" + JOB,
+    )
+    assert job.model.layers == model.layers
+    again = read(tmp_path, to_toml(job))
+    assert "[model.exact]" in to_toml(job)
+    assert again.model.layers == model.layers
+    assert again.model.layer_order == model.layer_order
+    with pytest.raises(InputError, match=r"model.exact: .*heds: unexpected"):
+        read(tmp_path, to_toml(job).replace("heads = 4", "heds = 4\nheads = 4"))
+
+
+def test_a_config_beside_the_job_file(tmp_path: Path) -> None:
+    (tmp_path / "config.json").write_text(
+        '{"model_type": "llama", "hidden_size": 64, "num_hidden_layers": 2,'
+        ' "num_attention_heads": 4, "intermediate_size": 128, "vocab_size": 100}'
+    )
+    job = read(
+        tmp_path,
+        "[model]\nconfig = 'config.json'\n[job]\nseq_len = 16\ntokens_per_step = 64\n",
+    )
+    assert job.model.n_layers == 2
+    assert job.sequences_per_step.value == 4  # 64 tokens / 16
+
+
+@pytest.mark.parametrize("path", ["../config.json", "/etc/passwd", "a/../../config.json"])
+def test_no_path_leads_out_of_the_job_files_folder(tmp_path: Path, path: str) -> None:
+    text = f"[model]\nconfig = '{path}'\n[job]\nseq_len = 16\nsequences_per_step = 4\n"
+    with pytest.raises(InputError, match=r"job.toml:2: .*outside the job file's folder"):
+        read(tmp_path, text)
+
+
+def test_what_is_not_stated_is_assumed(tmp_path: Path) -> None:
+    job = read(
+        tmp_path,
+        "[model]\npreset = 'llama-3.1-8b'\n[job]\nseq_len = 16\nsequences_per_step = 4\n",
+    )
+    assert isinstance(job.precision, Assumed) and isinstance(job.optimizer, Assumed)
+    assert job.plan is None
+    assert {what for what, _, _ in job.assumed} >= {"dtypes", "optimizer", "framework"}
+
+
+HEAD = "[model]\npreset = 'llama-3.1-8b'\n"
+JOB = "[job]\nseq_len = 16\nsequences_per_step = 4\n"
+
+
+@pytest.mark.parametrize(
+    ("text", "message"),
+    [
+        (HEAD + JOB + "tokens = 4\n", r"job.toml:6: unknown key job.tokens"),
+        (
+            HEAD + JOB + "[plan]\nfsd = 4\n",
+            r"job.toml:7: unknown key plan.fsd; did you mean 'fsdp'",
+        ),
+        (HEAD + JOB + "[plan]\ntp = 0\n", r"job.toml:7: plan.tp is 0; expected greater than"),
+        (HEAD + JOB + "[plan]\ntp = 3\n", r"32 attention heads cannot be cut over tp=3"),
+        (HEAD + JOB + "[plan]\ntp = true\n", r"job.toml:7: plan.tp is True; expected a valid int"),
+        (HEAD + "[job]\nsequences_per_step = 4\n", r"job.toml:3: job.seq_len is missing"),
+        (HEAD + "[job]\nseq_len = 16\n", r"gives no batch"),
+        ("[model]\npreset = 'lama-3.1-8b'\n" + JOB, r"did you mean 'llama-3.1-8b'"),
+        ("[model]\npreset = 'x'\nconfig = 'y'\n" + JOB, r"holds config and preset; expected one"),
+        (JOB, r"does not say which model it trains; expected --model"),
+        (HEAD + JOB + "[precision]\ncompute = 'bf17'\n", r"precision.compute is bf17; expected"),
+        ("[model.exact]\nlayers = 3\n" + JOB, r"model.exact: expected layers with a count"),
+    ],
+)
+def test_each_mistake_is_one_sentence(tmp_path: Path, text: str, message: str) -> None:
+    with pytest.raises(InputError, match=message) as caught:
+        read(tmp_path, text)
+    assert "\n" not in str(caught.value)
