@@ -16,7 +16,12 @@ from chipshift.machines.chip import Alternative, Chip, Figure
 
 DATA = Path(__file__).parent / "data"
 
-KEYS = ("a100", "h100", "v5e", "v5p", "v6e", "v7x")  # fmt: skip
+KEYS = (
+    "a100", "h100", "h200", "b200", "b300", "gb200", "gb300",
+    "mi300x", "mi325x", "mi350x", "mi355x",
+    "v4", "v5e", "v5p", "v6e", "v7x",
+    "trn1", "trn2", "trn3",
+)  # fmt: skip
 """Every chip, in the order in which they are listed."""
 
 FAMILIES = {"nvidia": "gpu", "amd": "gpu", "google": "tpu", "aws": "trainium"}

@@ -79,7 +79,10 @@ def readings(machine: Machine) -> str:
         last = f"{machine.name} ({_plural(machine.slices, 'domain')} of {domain})"
     else:
         shape = machine.topology.partition("*")[0]
-        several = f", {machine.slices} slices" if machine.slices > 1 else ""
+        units = "slices" if machine.chip.family == "tpu" else "instances"
+        if machine.chip.family == "trainium" and shape in ("4x4x4", "64", "144"):
+            units = "UltraServers"
+        several = f", {machine.slices} {units}" if machine.slices > 1 else ""
         last = f"{machine.cloud_name or machine.name} ({shape}{several})"
     return f"{_plural(machine.chips, 'chip')} = {_plural(machine.devices, 'device')} = {last}"
 
