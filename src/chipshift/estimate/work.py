@@ -100,9 +100,9 @@ def _one_matmul(m: Number, n: Number, k: Number, groups: Number, kernel: MatmulK
 
 def attention_s(op: Op, kernel: AttentionKernel, kernels: Kernels) -> tuple[Number, Number]:
     """Seconds of attention forward and backward."""
-    share = roof.attention_share(op.keys, kernel.e_forward, kernel.s_half_forward)
+    share = roof.attention_share(op.kv_len, kernel.e_forward, kernel.s_half_forward)
     forward = roof.attention_compute_time(op.flops, kernel.peak_flop_per_s, share)
-    back = roof.attention_share(op.keys, kernel.e_backward, kernel.s_half_backward)
+    back = roof.attention_share(op.kv_len, kernel.e_backward, kernel.s_half_backward)
     backward = roof.attention_compute_time(
         op.flops * kernel.backward_flops, kernel.peak_flop_per_s, back
     )

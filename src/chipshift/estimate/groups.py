@@ -1,0 +1,49 @@
+"""The links of each group of a plan that communicates."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from chipshift.fabric import Placement, assign, group, links, rest, subgroup
+from chipshift.machines.machine import Machine
+
+ALONE = Placement(1, (), False, "")
+
+
+def mesh_order(machine: Machine) -> tuple[str, ...]:
+    """Mesh axes, outermost first: over slices dp comes first, so that pipelines stay inside one."""
+    crosses_dcn = any(level.kind == "dcn" for level in machine.fabric)
+    return ("dp", "pp", "fsdp", "cp", "tp") if crosses_dcn else ("pp", "dp", "fsdp", "cp", "tp")
+
+
+def placements(machine: Machine, dp: int, fsdp: int, cp: int, tp: int, ep: int, pp: int
+               ) -> dict[str, Placement]:  # fmt: skip
+    """Where each group of ``columns.GROUPS`` sits.
+
+    Expert groups take the innermost devices of dp × fsdp × cp, as Megatron and torchtitan do.
+
+    Raises:
+        InputError: degrees that do not multiply to the machine's devices.
+    """
+    sizes = {"dp": dp, "fsdp": fsdp, "cp": cp, "tp": tp, "pp": pp}
+    at = assign(machine, {axis: sizes[axis] for axis in mesh_order(machine)})
+    shards = group(at, ("fsdp", "cp")) if fsdp > 1 else ALONE
+    sums = at["dp"] if fsdp > 1 else group(at, ("dp", "cp"))
+    inside = min(ep, shards.size)
+    return {
+        "tp": at["tp"],
+        "cp": at["cp"],
+        "ep": subgroup(group(at, ("dp", "fsdp", "cp")), ep),
+        "weights": shards,
+        "expert_weights": rest(shards, inside),
+        "dp": sums,
+        "expert_dp": rest(sums, ep // inside),
+        "pp": at["pp"],
+    }
+
+
+def group_links(machine: Machine, dp: int, fsdp: int, cp: int, tp: int, ep: int, pp: int
+                ) -> dict[str, Any]:  # fmt: skip
+    """The links of every group, as numbers for ``collective_time``."""
+    found = placements(machine, dp, fsdp, cp, tp, ep, pp)
+    return {name: links(machine, placement) for name, placement in found.items()}
