@@ -7,7 +7,8 @@ import os
 import sys
 from typing import Any
 
-import click
+import typer
+from typer.core import TyperGroup
 
 from chipshift import __version__
 from chipshift.errors import InputError, nearest
@@ -29,26 +30,25 @@ Examples:
   chipshift chips --compare h100,v6e,v7x
 """
 
+UsageError: type[Exception] = typer.BadParameter.__bases__[0]
+"""What Typer raises for a command line it cannot parse (its own name for it is private)."""
 
-class LazyGroup(click.Group):
+
+class LazyGroup(TyperGroup):
     """A group that knows its commands' names and help without importing them."""
 
-    def list_commands(self, ctx: click.Context) -> list[str]:
+    def list_commands(self, ctx: Any) -> list[str]:
         return list(COMMANDS)
 
-    def get_command(self, ctx: click.Context, cmd_name: str) -> click.Command | None:
+    def get_command(self, ctx: Any, cmd_name: str) -> Any:
         if cmd_name not in COMMANDS:
             return None
-        import typer
-
         module = importlib.import_module(f"chipshift.cli.{cmd_name}")
         app = typer.Typer(add_completion=False, rich_markup_mode=None)
         app.command(name=cmd_name, help=module.command.__doc__)(module.command)
         return typer.main.get_command(app)
 
-    def resolve_command(
-        self, ctx: click.Context, args: list[str]
-    ) -> tuple[str | None, click.Command | None, list[str]]:
+    def resolve_command(self, ctx: Any, args: list[str]) -> Any:
         if args and not args[0].startswith("-") and args[0] not in COMMANDS:
             raise InputError(
                 f"chipshift has no command '{args[0]}'{nearest(args[0], list(COMMANDS))} "
@@ -56,14 +56,32 @@ class LazyGroup(click.Group):
             )
         return super().resolve_command(ctx, args)
 
-    def format_commands(self, ctx: click.Context, formatter: click.HelpFormatter) -> None:
+    def format_commands(self, ctx: Any, formatter: Any) -> None:
         with formatter.section("Commands"):
             formatter.write_dl(list(COMMANDS.items()))
 
 
-@click.group(cls=LazyGroup, epilog=EXAMPLES, context_settings={"max_content_width": 100})
-@click.version_option(__version__, prog_name="chipshift")
-def group() -> None:
+app = typer.Typer(
+    cls=LazyGroup,
+    rich_markup_mode=None,
+    pretty_exceptions_enable=False,
+    epilog=EXAMPLES,
+    context_settings={"max_content_width": 100, "help_option_names": ["--help", "-h"]},
+)
+
+
+def _version(wanted: bool) -> None:
+    if wanted:
+        print(f"chipshift {__version__}")
+        raise typer.Exit
+
+
+@app.callback()
+def group(
+    version: bool = typer.Option(
+        False, "--version", callback=_version, is_eager=True, help="Print the version and leave."
+    ),
+) -> None:
     """What a GPU training job becomes on TPU, with every number worked."""
 
 
@@ -75,17 +93,23 @@ def main(args: list[str] | None = None) -> None:
 def run(args: list[str] | None = None) -> int:
     """As ``main``, but return the exit code."""
     try:
-        result: Any = group.main(args=args, prog_name="chipshift", standalone_mode=False)
+        command = typer.main.get_command(app)
+        given = sys.argv[1:] if args is None else args
+        result: Any = command.main(
+            args=given or ["--help"], prog_name="chipshift", standalone_mode=False
+        )
         sys.stdout.flush()
     except InputError as error:
         print(f"chipshift: {error}", file=sys.stderr)
         return 2
-    except click.UsageError as error:
-        print(f"chipshift: {error.format_message()}", file=sys.stderr)
+    except UsageError as error:
+        text = error.format_message() if hasattr(error, "format_message") else str(error)
+        if text:
+            print(f"chipshift: {' '.join(text.split())}", file=sys.stderr)
         return 2
-    except click.exceptions.Exit as leave:
+    except typer.Exit as leave:
         return leave.exit_code
-    except (click.Abort, KeyboardInterrupt):
+    except (typer.Abort, KeyboardInterrupt):
         print("chipshift: interrupted", file=sys.stderr)
         return 130
     except BrokenPipeError:

@@ -151,9 +151,7 @@ def estimate(job: TrainJob, plan: Plan, machine: Machine, stack: str | None = No
     name = stack or default_stack(machine.chip.family, job.stack.value)
     s = setting(job, machine, name)
     check_plan(s, plan)
-    groups = group_links(
-        machine, plan.dp, plan.fsdp, plan.cp, plan.tp, plan.ep, plan.pp
-    )
+    groups = group_links(machine, plan.dp, plan.fsdp, plan.cp, plan.tp, plan.ep, plan.pp)
     numbers: dict[str, Number] = {
         axis: float(getattr(plan, axis))
         for axis in ("dp", "fsdp", "tp", "cp", "ep", "pp", "vpp", "microbatch", "accumulation")

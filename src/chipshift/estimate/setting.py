@@ -91,7 +91,9 @@ def setting(job: TrainJob, machine: Machine, stack_name: str) -> Setting:
         moments=DTYPE_BYTES[p.moments],
         moments_per_param=MOMENTS.get(job.optimizer.value, 2.0),
     )
-    head_dim = max((ly.attention.head_dim for ly, _ in job.model.layers if ly.attention), default=128)
+    head_dim = max(
+        (ly.attention.head_dim for ly, _ in job.model.layers if ly.attention), default=128
+    )
     chosen = kernels(chip, dtype, compute, float(head_dim))
     hosts = chip.value("chips_per_host") if chip.has("chips_per_host") else 8.0
     return Setting(
@@ -129,7 +131,9 @@ def explained(s: Setting) -> Setting:
     """The same setting with every number a leaf that names its source."""
     job, chip = s.job, s.machine.chip
     figure = chip.figures
-    per_device = f", over {chip.devices_per_chip} devices a chip" if chip.devices_per_chip > 1 else ""
+    per_device = (
+        f", over {chip.devices_per_chip} devices a chip" if chip.devices_per_chip > 1 else ""
+    )
 
     def of_chip(name: str) -> str:
         found = figure.get(name)
@@ -174,5 +178,7 @@ def _model_leaves(model: Model, source: str) -> Model:
 
     return replace(
         with_sources(model, source),
-        layers=tuple((one(layer), leaf(n, "layers", "layers", source)) for layer, n in model.layers),  # type: ignore[misc]
+        layers=tuple(
+            (one(layer), leaf(n, "layers", "layers", source)) for layer, n in model.layers
+        ),  # type: ignore[misc]
     )

@@ -52,5 +52,7 @@ def stage_layers(s: Setting, pp: Number, vpp: Number) -> tuple[Number, list[Numb
 
 def heaviest_kind(s: Setting) -> int:
     """Index of the kind of layer with most parameters."""
-    sizes = [float(plain(layer_params(layer, s.model.d_model).total)) for layer, _ in s.model.layers]
+    sizes = [
+        float(plain(layer_params(layer, s.model.d_model).total)) for layer, _ in s.model.layers
+    ]
     return max(range(len(sizes)), key=sizes.__getitem__)

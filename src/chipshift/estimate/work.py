@@ -169,9 +169,7 @@ def _op_times(op: Op, kernels: Kernels, stack: Stack, trainable: Number
     passes, element_bytes = _passes(op.kind, stack)
     moved = pass_bytes(op.elements, passes, element_bytes)
     rate = kernels.stream_e_hbm * stack.memory_scale
-    seconds = rename(
-        roof.stream_time(moved, kernels.hbm_bytes_per_s, rate), f"{op.name}_forward_s"
-    )
+    seconds = rename(roof.stream_time(moved, kernels.hbm_bytes_per_s, rate), f"{op.name}_forward_s")
     return Times(memory=seconds), Times(memory=seconds * stack.backward_memory_factor), Times()
 
 

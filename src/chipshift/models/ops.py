@@ -11,7 +11,7 @@ from typing import Any
 
 import numpy as np
 
-from chipshift.models.model import Attention, DenseMlp, Layer, MoeMlp, Model
+from chipshift.models.model import Attention, DenseMlp, Layer, Model, MoeMlp
 from chipshift.worked import formula
 
 Number = Any

@@ -15,13 +15,18 @@ from chipshift.worked import formula
 Number = Any
 
 
-@formula(unit="devices", source="FSDP (ZeRO-3) shards over fsdp × cp; the experts' over what ep leaves")
+@formula(
+    unit="devices", source="FSDP (ZeRO-3) shards over fsdp × cp; the experts' over what ep leaves"
+)
 def weight_shards(fsdp: Number, cp: Number, ep: Number) -> Number:
     """Devices that share one copy of a weight; pass ep = 1 for weights that are not experts."""
     return np.where(fsdp > 1, np.maximum(fsdp * cp / ep, 1), 1)
 
 
-@formula(unit="devices", source="gradients of a weight are summed over dp × fsdp × cp, experts' over what ep leaves")
+@formula(
+    unit="devices",
+    source="gradients of a weight are summed over dp × fsdp × cp, experts' over what ep leaves",
+)
 def gradient_replicas(dp: Number, fsdp: Number, cp: Number, ep: Number) -> Number:
     """Devices that each compute a gradient for the same weight."""
     return dp * fsdp * cp / ep

@@ -1,0 +1,168 @@
+"""An estimate as the output contract writes it."""
+
+from __future__ import annotations
+
+from dataclasses import asdict
+from typing import Any
+
+from chipshift.errors import InputError, nearest
+from chipshift.estimate.estimate import Estimate
+from chipshift.estimate.groups import mesh_order, placements
+from chipshift.jobs.job import Given, TrainJob
+from chipshift.jobs.plan import Plan
+from chipshift.machines.machine import Machine
+from chipshift.worked import Worked
+from chipshift.worked.tree import as_json as worked_json
+
+
+def machine_json(machine: Machine) -> dict[str, Any]:
+    """The contract's ``machine`` object."""
+    return {
+        "name": machine.name,
+        "chip": machine.chip.key,
+        "chips": machine.chips,
+        "devices": machine.devices,
+        "topology": machine.topology,
+        "slices": machine.slices,
+        "cloud_name": machine.cloud_name,
+    }
+
+
+def job_json(job: TrainJob) -> dict[str, Any]:
+    """The contract's ``job`` object."""
+    return {
+        "name": job.name,
+        "file": ", ".join(job.files),
+        "format": job.format,
+        "framework": job.stack.value,
+        "tokens_per_step": job.sequences_per_step.value * job.seq_len.value,
+        "seq_len": job.seq_len.value,
+        "model": job.model.name,
+    }
+
+
+def plan_json(plan: Plan, machine: Machine) -> dict[str, Any]:
+    """The contract's ``plan`` object, with the physical axes each mesh axis sits on."""
+    at = placements(machine, plan.dp, plan.fsdp, plan.cp, plan.tp, plan.ep, plan.pp)
+    degrees = {"dp": plan.dp, "fsdp": plan.fsdp, "tp": plan.tp, "cp": plan.cp, "pp": plan.pp}
+    found = {"tp": at["tp"], "cp": at["cp"], "pp": at["pp"]}
+    if plan.fsdp > 1:
+        found |= {"fsdp": at["weights"], "dp": at["dp"]}
+    else:
+        found |= {"dp": at["dp"]}
+    axes = {
+        axis: [piece.axis for piece in found[axis].segments]
+        for axis in mesh_order(machine)
+        if degrees[axis] > 1 and axis in found
+    }
+    keys = ("dp", "fsdp", "tp", "cp", "ep", "pp", "vpp", "microbatch", "accumulation", "remat",
+            "optimizer_sharding", "schedule")  # fmt: skip
+    return {key: getattr(plan, key) for key in keys} | {"axes": axes}
+
+
+def assumptions(e: Estimate) -> list[dict[str, Any]]:
+    """Everything that nothing stated, from the job's own fields and from what is not modelled."""
+    rows = [{"what": w, "value": v, "why": y} for w, v, y in e.job.assumed]
+    named = {row["what"] for row in rows}
+    for what in ("sequences_per_step", "seq_len", "precision", "optimizer", "stack"):
+        field = getattr(e.job, what)
+        if not isinstance(field, Given) and what not in named:
+            rows.append({"what": what, "value": _text(field.value), "why": field.why})
+    rows.append(
+        {"what": "time_s.input", "value": 0, "why": "input pipelines are not modelled: fed in time"}
+    )
+    if e.stack != e.job.stack.value:
+        rows.append(
+            {"what": f"stack on {e.machine.chip.key}", "value": e.stack,
+             "why": "default for this family of chips; set it with --stack"}
+        )  # fmt: skip
+    return rows
+
+
+def _text(value: Any) -> str:
+    if hasattr(value, "__dataclass_fields__"):
+        return ", ".join(f"{k} {v}" for k, v in asdict(value).items())
+    return str(value)
+
+
+def estimate_json(e: Estimate) -> dict[str, Any]:
+    """The contract's estimate; numbers stay ``Worked`` when the estimate was explained."""
+    memory = dict(e.memory)
+    total = memory.pop("total")
+    return {
+        "job": job_json(e.job),
+        "machine": machine_json(e.machine),
+        "stack": e.stack,
+        "plan": plan_json(e.plan, e.machine),
+        "step_time_s": e.step_time_s,
+        "tokens_per_s_per_chip": e.tokens_per_s_per_chip,
+        "model_flops_per_token": e.model_flops_per_token,
+        "tflops_per_chip": e.tflops_per_chip,
+        "mfu": e.mfu,
+        "hfu": e.hfu,
+        "peak_dtype": e.peak_dtype,
+        "time_s": {
+            **e.time,
+            "collectives_total": e.collectives_total,
+            "collectives_exposed": e.collectives_exposed,
+            "recompute": e.recompute,
+        },
+        "memory_bytes": {**memory, "total": total, "available": e.available, "fits": e.fits},
+        "cost": {
+            "usd_per_chip_hour": e.price.usd_per_chip_hour,
+            "usd_per_step": e.usd_per_step,
+            "usd_per_1e12_tokens": e.usd_per_1e12_tokens,
+            "price_source": e.price.source,
+        },
+        "assumptions": assumptions(e),
+        "error_band": asdict(e.error_band),
+    }
+
+
+def at_path(tree: Any, path: str) -> Any:
+    """The value at a dotted path.
+
+    Raises:
+        InputError: no such key, with the nearest one.
+    """
+    found = tree
+    for step in path.split("."):
+        if isinstance(found, list) and step.isdigit() and int(step) < len(found):
+            found = found[int(step)]
+        elif isinstance(found, dict) and step in found:
+            found = found[step]
+        else:
+            keys = list(found) if isinstance(found, dict) else []
+            raise InputError(
+                f"--explain {path}: there is no '{step}'{nearest(step, keys)} "
+                f"(expected one of {', '.join(keys) or 'a number'})"
+            )
+    return found
+
+
+def jsonable(tree: Any) -> Any:
+    """The tree with every ``Worked`` replaced by its value."""
+    if isinstance(tree, Worked):
+        return tree.value
+    if isinstance(tree, dict):
+        return {key: jsonable(value) for key, value in tree.items()}
+    if isinstance(tree, (list, tuple)):
+        return [jsonable(value) for value in tree]
+    if hasattr(tree, "item") and not isinstance(tree, (str, bytes)):
+        return tree.item()
+    return tree
+
+
+def worked(tree: Any, path: str) -> dict[str, Any]:
+    """The contract's ``worked`` object of one figure.
+
+    Raises:
+        InputError: the path names nothing, or something that is not a figure.
+    """
+    found = at_path(tree, path)
+    if isinstance(found, Worked):
+        return worked_json(found)
+    if isinstance(found, bool) or not isinstance(found, (int, float)):
+        raise InputError(f"--explain {path}: that is no figure but {str(found)[:60]!r}")
+    return {"value": found, "unit": "", "name": path.split(".")[-1], "expression": "",
+            "inputs": [], "source": "as given or counted"}  # fmt: skip

@@ -1,0 +1,203 @@
+"""Every legal plan of a job on a machine: degrees, microbatches and the categorical choices."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass
+
+import numpy as np
+
+from chipshift.errors import InputError, nearest
+from chipshift.estimate.columns import Choice
+from chipshift.estimate.setting import Setting
+from chipshift.models.model import Model, MoeMlp
+
+DEGREES = ("dp", "fsdp", "cp", "tp", "ep", "pp")
+FIXABLE = (*DEGREES, "vpp", "microbatch", "accumulation", "remat", "optimizer_sharding", "schedule")
+
+REMATS_BY_STACK = {
+    "maxtext": ("none", "minimal", "minimal_with_context", "save_dot_with_context_except_mlp",
+                "save_dot_except_mlp", "save_qkv_proj", "save_out_proj", "full",
+                "qkv_proj_offloaded", "minimal_offloaded"),
+    "torchtitan": ("none", "selective_op", "full"),
+    "megatron": ("none", "selective", "full"),
+}  # fmt: skip
+"""Remat policies each stack offers; other stacks: none, selective, full."""
+
+
+@dataclass(frozen=True)
+class Base:
+    """Rows of degrees, virtual stages and microbatches; ``links_row`` names the row's degrees.
+
+    Attributes:
+        degrees: (tuples, 6) int array in the order of DEGREES.
+        tuple_of, vpp, microbatch, accumulation: one entry a row.
+        considered: rows before anything was left out.
+    """
+
+    degrees: np.ndarray
+    tuple_of: np.ndarray
+    vpp: np.ndarray
+    microbatch: np.ndarray
+    accumulation: np.ndarray
+
+    def __len__(self) -> int:
+        return len(self.tuple_of)
+
+
+def divisors(n: int) -> list[int]:
+    """Divisors of n in ascending order."""
+    small = [d for d in range(1, math.isqrt(n) + 1) if n % d == 0]
+    return small + [n // d for d in reversed(small) if d * d != n]
+
+
+def degree_tuples(model: Model, devices: int, sequences: int, seq_len: int,
+                  fixed: Mapping[str, str | int | float]) -> np.ndarray:  # fmt: skip
+    """All (dp, fsdp, cp, tp, ep, pp) that are legal for the model and the batch.
+
+    Legal: dp·fsdp·cp·tp·pp = devices; dp·fsdp divides the batch; tp divides the query heads and
+    the feed-forward widths; 2·cp divides the sequence; pp is at most the layers; ep divides the
+    experts and dp·fsdp·cp.
+    """
+    heads = [layer.attention.heads for layer, _ in model.layers if layer.attention]
+    widths = [layer.mlp.width for layer, _ in model.layers if layer.mlp]
+    experts = [layer.mlp.experts for layer, _ in model.layers if isinstance(layer.mlp, MoeMlp)]
+    cuts = [d for d in divisors(devices) if all(n % d == 0 for n in (*heads, *widths))]
+    rows: list[tuple[int, int, int, int, int, int]] = []
+    for pp in _allowed(divisors(devices), "pp", fixed):
+        if pp > model.n_layers:
+            continue
+        for tp in _allowed(cuts, "tp", fixed):
+            if (devices // pp) % tp:
+                continue
+            data = devices // pp // tp
+            for cp in _allowed(divisors(data), "cp", fixed):
+                if cp > 1 and seq_len % (2 * cp):
+                    continue
+                replicas = data // cp
+                if sequences % replicas:
+                    continue
+                for dp in _allowed(divisors(replicas), "dp", fixed):
+                    fsdp = replicas // dp
+                    if fsdp not in _allowed([fsdp], "fsdp", fixed):
+                        continue
+                    for ep in _allowed(_expert_degrees(experts, data, fsdp, cp), "ep", fixed):
+                        rows.append((dp, fsdp, cp, tp, ep, pp))
+    return np.array(rows, dtype=np.int64).reshape(-1, 6)
+
+
+def _expert_degrees(experts: list[int], data: int, fsdp: int, cp: int) -> list[int]:
+    """Expert degrees: divisors of experts and of dp·fsdp·cp that nest with the weight shards."""
+    if not experts:
+        return [1]
+    shards = fsdp * cp if fsdp > 1 else 1
+    common = math.gcd(math.gcd(*experts), data)
+    return [d for d in divisors(common) if shards % d == 0 or d % shards == 0]
+
+
+def _allowed(values: list[int], axis: str, fixed: Mapping[str, str | int | float]) -> list[int]:
+    return [v for v in values if v == int(fixed[axis])] if axis in fixed else values
+
+
+def base_rows(s: Setting, fixed: Mapping[str, str | int | float]) -> Base:
+    """All rows of degrees × virtual stages × microbatch for a job on a machine."""
+    sequences, seq_len = int(s.job.sequences_per_step.value), int(s.job.seq_len.value)
+    degrees = degree_tuples(s.model, s.machine.devices, sequences, seq_len, fixed)
+    blocks: list[np.ndarray] = []
+    for index, (dp, fsdp, _, _, _, pp) in enumerate(degrees.tolist()):
+        share = sequences // (dp * fsdp)
+        micro = [m for m in divisors(share) if "microbatch" not in fixed
+                 or math.isclose(m, float(fixed["microbatch"]))]  # fmt: skip
+        if "accumulation" in fixed:
+            micro = [m for m in micro if share // m == int(fixed["accumulation"])]
+        if not micro:
+            continue
+        virtual = _virtual_stages(s.model.n_layers, pp, fixed)
+        grid = np.array(np.meshgrid(virtual, micro, indexing="ij")).reshape(2, -1)
+        block = np.empty((4, grid.shape[1]))
+        block[0], block[1], block[2], block[3] = index, grid[0], grid[1], share / grid[1]
+        blocks.append(block)
+    table = np.concatenate(blocks, axis=1) if blocks else np.empty((4, 0))
+    return Base(degrees, table[0].astype(np.int64), table[1], table[2], table[3])
+
+
+def _virtual_stages(layers: int, pp: int, fixed: Mapping[str, str | int | float]) -> list[int]:
+    if pp == 1:
+        return _allowed([1], "vpp", fixed)
+    most = layers // pp
+    return _allowed([v for v in (1, 2, 3, 4, 5, 6, 8, 10, 12, 16) if v <= most], "vpp", fixed)
+
+
+def choices(s: Setting, fixed: Mapping[str, str | int | float]) -> list[Choice]:
+    """The categorical combinations to score: remat × optimizer sharding × schedule."""
+
+    def of(axis: str, values: tuple[str, ...]) -> tuple[str, ...]:
+        return (str(fixed[axis]),) if axis in fixed else values
+
+    remats = REMATS_BY_STACK.get(s.stack.name, ("none", "selective", "full"))
+    return [
+        Choice(remat, sharding, schedule)
+        for schedule in of("schedule", ("1f1b", "interleaved", "zero_bubble"))
+        for sharding in of("optimizer_sharding", ("none", "zero1", "zero2"))
+        for remat in of("remat", remats)
+    ]
+
+
+def applies(choice: Choice, base: Base, degrees: np.ndarray) -> np.ndarray:
+    """Rows for which a choice is a plan of its own (bool, one a row).
+
+    A schedule other than 1F1B needs stages; interleaving needs virtual ones and only it has them;
+    optimizer sharding needs replicas, and zero2 keeps gradients in shards, which a pipeline's
+    microbatches would reduce again and again: it is left to pp = 1.
+    """
+    dp, cp, fsdp, pp = (degrees[:, DEGREES.index(a)] for a in ("dp", "cp", "fsdp", "pp"))
+    keep = {
+        "1f1b": base.vpp == 1,
+        "interleaved": (base.vpp > 1) & (base.accumulation % np.maximum(pp, 1) == 0),
+        "gpipe": (base.vpp == 1) & (pp > 1),
+        "zero_bubble": (base.vpp == 1) & (pp > 1),
+    }[choice.schedule]
+    if choice.optimizer_sharding != "none":
+        replicas = np.where(fsdp > 1, dp, dp * cp)
+        keep = keep & (replicas > 1)
+    if choice.optimizer_sharding == "zero2":
+        keep = keep & (pp == 1)
+    return keep
+
+
+def read_fixed(text: str) -> dict[str, str | int | float]:
+    """``tp=4,remat=full`` as a mapping.
+
+    Raises:
+        InputError: an unknown key or a value that is no number where one is needed.
+    """
+    out: dict[str, str | int | float] = {}
+    for part in filter(None, (p.strip() for p in text.split(","))):
+        key, sign, value = part.partition("=")
+        key = key.strip()
+        if not sign or key not in FIXABLE:
+            raise InputError(
+                f"plan '{part}': '{key}' is not part of a plan{nearest(key, FIXABLE)} "
+                f"(expected {', '.join(FIXABLE)} as key=value)"
+            )
+        out[key] = value.strip() if key in FIXABLE[9:] else _number(key, value)
+    return out
+
+
+def _number(key: str, text: str) -> int | float:
+    try:
+        value = float(text)
+    except ValueError:
+        value = math.nan
+    whole = key != "microbatch"
+    if not value > 0 or value > 1e9 or (whole and value != int(value)):
+        kind = "a positive whole number" if whole else "a positive number"
+        raise InputError(f"plan {key}='{text.strip()}': expected {kind}")
+    return int(value) if whole else value
+
+
+def chunks(total: int, size: int) -> Iterator[slice]:
+    """Slices of at most ``size`` rows."""
+    for start in range(0, total, size):
+        yield slice(start, min(start + size, total))
