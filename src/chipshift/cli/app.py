@@ -86,7 +86,7 @@ def group(
 
 
 def main(args: list[str] | None = None) -> None:
-    """Run the command line and leave with its exit code: 0 done, 1 the answer is no, 2 bad input."""
+    """Run the command line and leave with its exit code: 0 done, 1 the answer is no, 2 unusable."""
     sys.exit(run(args))
 
 

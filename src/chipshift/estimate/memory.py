@@ -8,7 +8,7 @@ import numpy as np
 
 from chipshift.estimate.columns import Choice, Columns
 from chipshift.estimate.setting import Setting
-from chipshift.estimate.stage import heaviest_kind
+from chipshift.estimate.stage import device_params, heaviest_kind, layers_params
 from chipshift.models.count import head_params, params_embedding
 from chipshift.parallel import memory, schedule
 from chipshift.parallel.remat import Policy
@@ -94,18 +94,12 @@ def _stage_parts(s: Setting, c: Columns, choice: Choice, policy: Policy, counts:
 
 
 def _last_in_flight(choice: Choice, c: Columns) -> Number:
-    """Microbatches the last stage holds: all of them under GPipe, else one chunk's worth and one."""
+    """Microbatches the last stage holds: all of them under GPipe, else one."""
     return c.accumulation * 1.0 if choice.schedule == "gpipe" else 1.0
 
 
 def _params(s: Setting, c: Columns, counts: list[Number], last: bool) -> tuple[Number, Number]:
-    from chipshift.estimate.traffic import device_params
-
-    dense: Number = 0.0
-    experts: Number = 0.0
-    for kind, k in enumerate(counts):
-        d, e = device_params(s, c, kind)
-        dense, experts = dense + d * k, experts + e * k
+    dense, experts = layers_params(s, c, counts)
     table = memory.cut_params(params_embedding(s.model), c.tp, 1.0)
     head = memory.cut_params(head_params(s.model), c.tp, 1.0)
     if last:
@@ -143,11 +137,10 @@ def _activations(s: Setting, policy: Policy, counts: list[Number], w: Any, flyin
 
 def _gathered(s: Setting, c: Columns, wd: Number, we: Number) -> Number:
     """Whole layers that FSDP has gathered, the embedding's table where that is larger."""
-    from chipshift.estimate.traffic import device_params
-
     dense, experts = device_params(s, c, heaviest_kind(s))
     b = s.bytes
-    layers = memory.gathered_bytes(dense, wd, s.stack.gathered_layers, b.gathered, b.reduce) + \
-        memory.gathered_bytes(experts, we, s.stack.gathered_layers, b.gathered, b.reduce)  # fmt: skip
+    held = s.stack.gathered_layers
+    layers = memory.gathered_bytes(dense, wd, held, b.gathered, b.reduce)
+    layers = layers + memory.gathered_bytes(experts, we, held, b.gathered, b.reduce)
     table = memory.cut_params(params_embedding(s.model), c.tp, 1.0)
     return np.maximum(layers, memory.gathered_bytes(table, wd, 1.0, b.gathered, b.reduce))

@@ -62,7 +62,7 @@ def plan_json(plan: Plan, machine: Machine) -> dict[str, Any]:
 
 def assumptions(e: Estimate) -> list[dict[str, Any]]:
     """Everything that nothing stated, from the job's own fields and from what is not modelled."""
-    rows = [{"what": w, "value": v, "why": y} for w, v, y in e.job.assumed]
+    rows: list[dict[str, Any]] = [{"what": w, "value": v, "why": y} for w, v, y in e.job.assumed]
     named = {row["what"] for row in rows}
     for what in ("sequences_per_step", "seq_len", "precision", "optimizer", "stack"):
         field = getattr(e.job, what)

@@ -12,9 +12,9 @@ from typing import Any
 import numpy as np
 
 from chipshift.estimate.columns import Choice, Columns
-from chipshift.estimate.memory import memory_parts
+from chipshift.estimate.memory import memory_parts, optimizer_shards
 from chipshift.estimate.setting import Setting
-from chipshift.estimate.stage import stage_layers
+from chipshift.estimate.stage import stage_layers, stage_params
 from chipshift.estimate.traffic import (
     LayerTraffic,
     exposed_behind,
@@ -23,10 +23,11 @@ from chipshift.estimate.traffic import (
     layer_traffic,
 )
 from chipshift.estimate.work import EndWork, LayerWork, Times, end_work, layer_work
-from chipshift.models.count import params_embedding
+from chipshift.fabric import collective_time
 from chipshift.models.ops import Cut
 from chipshift.parallel import remat, schedule
-from chipshift.parallel.memory import cut_params, gradient_replicas, optimizer_bytes_per_param
+from chipshift.parallel.memory import gradient_replicas, optimizer_bytes_per_param
+from chipshift.parallel.traffic import pipeline_bytes
 from chipshift.roofline.time import stream_time
 from chipshift.worked import formula, rename
 
@@ -130,7 +131,7 @@ def _stage_pass(s: Setting, c: Columns, w: Work, policy: remat.Policy, counts: l
     none = Times()
     chosen = [slowest(p, e, w.ends.embedding if i == 0 else none)
               for i, (p, e) in enumerate(zip(parts, ends, strict=True))]  # fmt: skip
-    return _Pass(*chosen, ops=ops, offload=offload)
+    return _Pass(chosen[0], chosen[1], chosen[2], chosen[3], ops, offload)
 
 
 def _three(t: Times) -> tuple[Number, Number, Number]:
@@ -237,28 +238,8 @@ def _collectives(s: Setting, c: Columns, choice: Choice, policy: remat.Policy,
 
 def pipeline_s(s: Setting, c: Columns, w: Work) -> Number:
     """Seconds of one transfer of a microbatch's activations to the next stage."""
-    from chipshift.fabric import collective_time
-    from chipshift.parallel.traffic import pipeline_bytes
-
     v = pipeline_bytes(w.tokens, s.model.d_model, s.bytes.activations, w.sp)
     return collective_time("permute", v, c.links["pp"])
-
-
-def stage_params(s: Setting, c: Columns, counts: list[Number]) -> tuple[Number, Number]:
-    """Parameters of the fullest stage on a device before sharding: all but experts, experts.
-
-    The embedding is counted where it stands with the head (pp = 1) or alone on its stage.
-    """
-    from chipshift.estimate.traffic import device_params
-
-    dense: Number = 0.0
-    experts: Number = 0.0
-    for kind, k in enumerate(counts):
-        d, e = device_params(s, c, kind)
-        dense, experts = dense + d * k, experts + e * k
-    table = cut_params(params_embedding(s.model), c.tp, 1.0)
-    copies = 1.0 if s.model.tied else 2.0
-    return dense + table * np.where(c.pp > 1, 1.0, copies), experts
 
 
 def optimizer_s(s: Setting, c: Columns, choice: Choice, counts: list[Number]) -> Number:
@@ -266,8 +247,6 @@ def optimizer_s(s: Setting, c: Columns, choice: Choice, counts: list[Number]) ->
     dense, experts = stage_params(s, c, counts)
     kept = optimizer_bytes_per_param(s.bytes.master, s.bytes.moments, s.bytes.moments_per_param)
     moved = optimizer_traffic_bytes(kept, s.bytes.gradients, s.bytes.weights, s.trainable)
-    from chipshift.estimate.memory import optimizer_shards
-
     owned = dense / optimizer_shards(c, choice, 1.0) + experts / optimizer_shards(c, choice, c.ep)
     seconds = stream_time(
         owned * moved * s.stack.optimizer_passes, s.kernels.hbm_bytes_per_s, s.kernels.stream_e_hbm
@@ -284,8 +263,9 @@ def optimizer_traffic_bytes(state: Number, gradient: Number, weight: Number, tra
 
 @formula(unit="s", source="host launches that outlast the device, offload, jitter, fixed costs")
 def other_time(host_s: Number, device_s: Number, microbatches: Number, offload_s: Number,
-               fixed_s: Number, jitter: Number, doublings: Number, busy_s: Number) -> Number:  # fmt: skip
-    """Seconds that belong to no op: host-bound gaps, transfers to the host, waiting for others."""
+               fixed_s: Number, jitter: Number, doublings: Number, busy_s: Number,
+               ) -> Number:  # fmt: skip
+    """Seconds of no op: host-bound gaps, transfers to the host, waiting for others."""
     gaps = np.maximum(host_s - device_s, 0) + np.maximum(offload_s - device_s, 0)
     return gaps * microbatches + fixed_s + jitter * doublings * busy_s
 

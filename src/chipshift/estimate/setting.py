@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import itertools
 from dataclasses import dataclass, replace
 from typing import Any
 
@@ -123,7 +124,7 @@ def setting(job: TrainJob, machine: Machine, stack_name: str) -> Setting:
 
 def _contiguous(order: tuple[int, ...]) -> bool:
     """Whether each kind of layer stands in one run."""
-    changes = sum(a != b for a, b in zip(order, order[1:], strict=False))
+    changes = sum(a != b for a, b in itertools.pairwise(order))
     return changes <= len(set(order)) - 1
 
 
@@ -176,9 +177,5 @@ def _model_leaves(model: Model, source: str) -> Model:
     def one(layer: Layer) -> Layer:
         return with_sources(layer, source)
 
-    return replace(
-        with_sources(model, source),
-        layers=tuple(
-            (one(layer), leaf(n, "layers", "layers", source)) for layer, n in model.layers
-        ),  # type: ignore[misc]
-    )
+    runs: Any = tuple((one(ly), leaf(n, "layers", "layers", source)) for ly, n in model.layers)
+    return replace(with_sources(model, source), layers=runs)

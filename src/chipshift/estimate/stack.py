@@ -1,4 +1,4 @@
-"""The software stack of a run: what it fuses, overlaps and keeps, and what it has been seen to reach.
+"""The software stack of a run: what it fuses, overlaps and keeps, and what it is seen to reach.
 
 Data in ``stacks/<name>.toml``: each figure with its evidence, and per-chip overrides in
 ``[chip.<key>]``. Constants are per stack and chip, never per model or run.

@@ -6,8 +6,10 @@ from typing import Any
 
 import numpy as np
 
+from chipshift.estimate.columns import Columns
 from chipshift.estimate.setting import Setting
-from chipshift.models.count import layer_params
+from chipshift.models.count import layer_params, params_embedding
+from chipshift.parallel import memory
 from chipshift.parallel.schedule import layers_per_stage
 from chipshift.worked import formula, plain
 
@@ -56,3 +58,33 @@ def heaviest_kind(s: Setting) -> int:
         float(plain(layer_params(layer, s.model.d_model).total)) for layer, _ in s.model.layers
     ]
     return max(range(len(sizes)), key=sizes.__getitem__)
+
+
+def device_params(s: Setting, c: Columns, kind: int) -> tuple[Number, Number]:
+    """Parameters of one layer on a device before sharding: all but experts, and experts."""
+    p = layer_params(s.model.layers[kind][0], s.model.d_model)
+    return (
+        memory.cut_params(p.total - p.experts, c.tp, 1.0),
+        memory.cut_params(p.experts, c.tp, c.ep),
+    )
+
+
+def layers_params(s: Setting, c: Columns, counts: list[Number]) -> tuple[Number, Number]:
+    """Parameters of a stage's layers on a device before sharding: all but experts, experts."""
+    dense: Number = 0.0
+    experts: Number = 0.0
+    for kind, k in enumerate(counts):
+        d, e = device_params(s, c, kind)
+        dense, experts = dense + d * k, experts + e * k
+    return dense, experts
+
+
+def stage_params(s: Setting, c: Columns, counts: list[Number]) -> tuple[Number, Number]:
+    """Parameters of the fullest stage on a device before sharding: all but experts, experts.
+
+    The embedding is counted where it stands with the head (pp = 1) or alone on its stage.
+    """
+    dense, experts = layers_params(s, c, counts)
+    table = memory.cut_params(params_embedding(s.model), c.tp, 1.0)
+    copies = 1.0 if s.model.tied else 2.0
+    return dense + table * np.where(c.pp > 1, 1.0, copies), experts

@@ -9,8 +9,8 @@ import numpy as np
 
 from chipshift.estimate.columns import Choice, Columns
 from chipshift.estimate.setting import Setting
+from chipshift.estimate.stage import device_params
 from chipshift.fabric import collective_time
-from chipshift.models.count import layer_params
 from chipshift.models.model import MoeMlp
 from chipshift.parallel import memory, traffic
 from chipshift.worked import formula, rename
@@ -86,15 +86,6 @@ def layer_traffic(s: Setting, c: Columns, choice: Choice, kind: int, tokens: Num
         ep_each=rename(ep_each, "expert_all_to_all_s"),
         gather=gather,
         reduce=reduce,
-    )
-
-
-def device_params(s: Setting, c: Columns, kind: int) -> tuple[Number, Number]:
-    """Parameters of one layer on a device before sharding: all but experts, and experts."""
-    p = layer_params(s.model.layers[kind][0], s.model.d_model)
-    return (
-        memory.cut_params(p.total - p.experts, c.tp, 1.0),
-        memory.cut_params(p.experts, c.tp, c.ep),
     )
 
 

@@ -34,7 +34,7 @@ def tensor_parallel_bytes(tokens: Number, d_model: Number, act_bytes: Number) ->
 @formula(unit="B", source="keys and values of every device of the context-parallel group")
 def context_bytes(tokens: Number, kv_heads: Number, head_dims: Number, act_bytes: Number,
                   cp: Number) -> Number:  # fmt: skip
-    """V of the exchange of keys and values over cp; a ring sends V/cp to a neighbour cp − 1 times."""
+    """V of the exchange of keys and values; a ring sends V/cp to a neighbour cp − 1 times."""
     return tokens * kv_heads * head_dims * act_bytes * cp
 
 

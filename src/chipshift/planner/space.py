@@ -152,7 +152,7 @@ def applies(choice: Choice, base: Base, degrees: np.ndarray) -> np.ndarray:
     microbatches would reduce again and again: it is left to pp = 1.
     """
     dp, cp, fsdp, pp = (degrees[:, DEGREES.index(a)] for a in ("dp", "cp", "fsdp", "pp"))
-    keep = {
+    keep: np.ndarray = {
         "1f1b": base.vpp == 1,
         "interleaved": (base.vpp > 1) & (base.accumulation % np.maximum(pp, 1) == 0),
         "gpipe": (base.vpp == 1) & (pp > 1),
