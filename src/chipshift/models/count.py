@@ -6,9 +6,20 @@ whole, so that counts are exact.
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from dataclasses import dataclass
 
-from chipshift.models.model import Attention, DenseMlp, Layer, Model, MoeMlp
+from chipshift.models.model import (
+    Attention,
+    Conv,
+    DenseMlp,
+    Layer,
+    Model,
+    MoeMlp,
+    Projection,
+    Recurrent,
+    Tower,
+)
 from chipshift.worked import formula
 
 
@@ -17,14 +28,16 @@ class LayerParams:
     """Parameters of one layer by part; ``total`` is their sum with ``one_expert`` left out.
 
     Attributes:
-        attention: the projections' matrices.
+        attention: the matrices of attention, of cross-attention too.
         dense_mlp: the matrices of a feed-forward that is not routed.
         router: the gate over the experts, its bias included.
         one_expert: a routed expert, its biases included.
         experts: all routed experts.
         shared: the experts that every token visits, their gate included.
-        norms: the layer's norms and those inside its attention.
-        biases: of attention and of a feed-forward that is not routed.
+        norms: the layer's norms and those inside its mixers.
+        biases: of the mixers and of a feed-forward that is not routed.
+        mixer: matrices and convolution of a recurrent mixer.
+        extra: the block's other linear maps and whatever multiplies nothing.
     """
 
     attention: int
@@ -35,6 +48,8 @@ class LayerParams:
     shared: int
     norms: int
     biases: int
+    mixer: int = 0
+    extra: int = 0
 
     @property
     def total(self) -> int:
@@ -46,13 +61,17 @@ class LayerParams:
             + self.shared
             + self.norms
             + self.biases
+            + self.mixer
+            + self.extra
         )
 
 
 @formula(unit="parameter", source="Ainslie et al. 2023, GQA: q and o over H heads, k and v over K")
-def gqa_params(d_model: int, heads: int, kv_heads: int, head_dim: int, v_head_dim: int) -> int:
-    """D·H·h for q, D·K·h for k, D·K·v for v and H·v·D for o."""
-    return d_model * (heads * (head_dim + v_head_dim) + kv_heads * (head_dim + v_head_dim))
+def gqa_params(
+    d_model: int, heads: int, kv_heads: int, head_dim: int, v_head_dim: int, d_kv: int
+) -> int:
+    """D·H·h for q and H·v·D for o; D'·K·h for k and D'·K·v for v, D' being what they read."""
+    return d_model * heads * (head_dim + v_head_dim) + d_kv * kv_heads * (head_dim + v_head_dim)
 
 
 @formula(unit="parameter", source="DeepSeek-V2 report 2024, section 2.1: down to a latent and up")
@@ -87,7 +106,10 @@ def attention_params(attention: Attention, d_model: int) -> int:
     """Parameters of the matrices of attention; biases and norms are counted apart."""
     a = attention
     if a.kv_lora_rank is None or a.qk_rope_head_dim is None:
-        return gqa_params(d_model, a.heads, a.kv_heads, a.head_dim, a.v_head_dim)
+        kv_heads = 0 if a.kv_shared else a.kv_heads
+        d_kv = d_model if a.kv_input is None else a.kv_input
+        projected = gqa_params(d_model, a.heads, kv_heads, a.head_dim, a.v_head_dim, d_kv)
+        return projected + a.gate_params if a.gate_params else projected
     queries = (
         query_params(d_model, a.heads, a.head_dim)
         if a.q_lora_rank is None
@@ -98,11 +120,38 @@ def attention_params(attention: Attention, d_model: int) -> int:
     )
 
 
+def projection_params(projections: tuple[Projection, ...]) -> int:
+    """Parameters of linear maps, biases included."""
+    return sum(p.inputs * p.outputs + p.bias_params for p in projections)
+
+
+def conv_params(convs: tuple[Conv, ...]) -> int:
+    """Parameters of convolutions, biases included."""
+    return sum(
+        c.count * (c.inputs // c.groups * c.outputs * c.kernel + c.bias_params) for c in convs
+    )
+
+
+def mixer_params(mixer: Recurrent) -> int:
+    """Parameters of a recurrent mixer's projections, convolution, decays and skips."""
+    conv = mixer.conv_channels * mixer.conv_width
+    return projection_params(mixer.projections) + conv + mixer.other_params
+
+
+def _sum(values: Sequence[int]) -> int:
+    """Their sum; starting from the first keeps a ``Worked`` free of a leading zero."""
+    return sum(values[1:], values[0]) if values else 0
+
+
 def layer_params(layer: Layer, d_model: int) -> LayerParams:
     """The parameters of one layer by part."""
-    attention = attention_params(layer.attention, d_model) if layer.attention else 0
-    norms = layer.norm_params + (layer.attention.norm_params if layer.attention else 0)
-    biases = layer.attention.bias_params if layer.attention else 0
+    softmax = [part for part in (layer.attention, layer.cross) if part is not None]
+    mixers: list[Attention | Recurrent] = list(softmax)
+    mixers += [layer.mixer] if layer.mixer is not None else []
+    attention = _sum([attention_params(part, d_model) for part in softmax])
+    mixer = mixer_params(layer.mixer) if layer.mixer is not None else 0
+    norms = _sum([layer.norm_params, *(part.norm_params for part in mixers)])
+    biases = _sum([part.bias_params for part in mixers])
     dense = router = one = experts = shared = 0
     if isinstance(layer.mlp, DenseMlp):
         dense = mlp_params(d_model, layer.mlp.width, layer.mlp.matrices)
@@ -113,7 +162,9 @@ def layer_params(layer: Layer, d_model: int) -> LayerParams:
         one = mlp_params(d_model, moe.width, moe.matrices) + moe.expert_bias_params
         experts = moe.experts * one
         shared = mlp_params(d_model, moe.shared_width, moe.matrices) + moe.shared_gate_params
-    return LayerParams(attention, dense, router, one, experts, shared, norms, biases)
+        biases = biases + moe.shared_bias_params
+    extra = projection_params(layer.projections) + layer.other_params
+    return LayerParams(attention, dense, router, one, experts, shared, norms, biases, mixer, extra)
 
 
 @formula(unit="parameter")
@@ -124,27 +175,44 @@ def embedding_params(vocab: int, d_model: int, extra: int) -> int:
 
 def params_embedding(model: Model) -> int:
     """Parameters of the embedding tables; an LM head that is not tied is not among them."""
-    return embedding_params(model.vocab, model.d_model, model.embedding_extra_params)
+    width = model.d_model if model.embedding_width is None else model.embedding_width
+    own = embedding_params(model.vocab, width, model.embedding_extra_params)
+    return own + sum(tower.embedding_params for tower in model.towers)
 
 
 def head_params(model: Model) -> int:
     """Parameters that the LM head adds: none but a bias when it is the embedding's transpose."""
-    weight = 0 if model.tied else model.vocab * model.d_model
+    width = model.d_model if model.embedding_width is None else model.embedding_width
+    weight = 0 if model.tied else model.vocab * width
     return weight + model.head_bias_params
+
+
+def stack_params(stack: Model | Tower) -> int:
+    """Parameters of a stack's layers."""
+    return _sum([layer_params(layer, stack.d_model).total * n for layer, n in stack.layers])
+
+
+def tower_params(tower: Tower) -> int:
+    """All parameters of a stack beside the main one, its embedding tables included."""
+    maps = conv_params(tower.convs) + projection_params(tower.projections)
+    return stack_params(tower) + maps + tower.embedding_params + tower.other_params
 
 
 def params(model: Model) -> int:
     """All parameters, a tied head counted once; multi-token-prediction blocks are not in it."""
-    blocks = [layer_params(layer, model.d_model).total * n for layer, n in model.layers]
     ends = params_embedding(model) + head_params(model) + model.final_norm_params
-    return sum(blocks[1:], blocks[0]) + ends if blocks else ends
+    maps = conv_params(model.convs) + projection_params(model.projections)
+    towers = sum(tower_params(t) - t.embedding_params for t in model.towers)
+    return stack_params(model) + ends + maps + towers + model.other_params
 
 
 def params_active(model: Model) -> int:
     """Parameters that one token visits: all but the (E − k) experts it is not routed to."""
+    stacks: list[Model | Tower] = [model, *model.towers]
     idle = [
-        (layer.mlp.experts - layer.mlp.top_k) * layer_params(layer, model.d_model).one_expert * n
-        for layer, n in model.layers
+        (layer.mlp.experts - layer.mlp.top_k) * layer_params(layer, stack.d_model).one_expert * n
+        for stack in stacks
+        for layer, n in stack.layers
         if isinstance(layer.mlp, MoeMlp)
     ]
-    return params(model) - sum(idle[1:], idle[0]) if idle else params(model)
+    return params(model) - _sum(idle) if idle else params(model)

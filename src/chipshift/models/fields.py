@@ -131,6 +131,10 @@ class Fields:
         self.defaults.extend(Default(self._path(key), value) for key, value in missing.items())
         return replace(self, values={**self.values, **missing})
 
+    def replaced(self, **values: Any) -> Fields:
+        """The same config with these keys whatever it says (several keys resolved into one)."""
+        return replace(self, values={**self.values, **values})
+
     def wrong(self, key: str, expected: str, found: Any = None) -> InputError:
         """The sentence for a key whose value cannot be used."""
         value = self.values.get(key) if found is None else found

@@ -4,13 +4,14 @@ from __future__ import annotations
 
 import json
 import math
+import re
 from collections.abc import Callable, Mapping
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
 from chipshift.errors import InputError, nearest
-from chipshift.models.families import deepseek, gemma, llama, moe
+from chipshift.models.families import deepseek, gemma, gpt, kin, llama, moe
 from chipshift.models.fields import Fields
 from chipshift.models.model import Model
 
@@ -18,36 +19,70 @@ LARGEST_BYTES = 16 * 1024 * 1024
 """Configs above this are refused: published ones are below a tenth of it."""
 
 FAMILIES: dict[str, Callable[[Fields], Model]] = {
-    "llama": llama.llama,
-    "mistral": llama.mistral,
-    "qwen2": llama.qwen2,
-    "qwen3": llama.qwen3,
+    "arcee": kin.arcee,
+    "bloom": gpt.bloom,
+    "codegen": gpt.gptj,
+    "cohere": kin.cohere,
+    "cohere2": kin.cohere2,
+    "deepseek_v2": deepseek.deepseek_v2,
+    "deepseek_v3": deepseek.deepseek_v3,
+    "ernie4_5_moe": moe.ernie4_5_moe,
+    "exaone4": kin.exaone4,
+    "falcon": gpt.falcon,
     "gemma": gemma.gemma,
     "gemma2": gemma.gemma2,
     "gemma3": gemma.gemma3,
     "gemma3_text": gemma.gemma3_text,
+    "glm": kin.glm,
+    "glm4": kin.glm4,
+    "glm4_moe": moe.glm4_moe,
+    "glm4_moe_lite": deepseek.glm4_moe_lite,
+    "gpt2": gpt.gpt2,
+    "gpt_bigcode": gpt.gpt_bigcode,
+    "gpt_neo": gpt.gpt_neo,
+    "gpt_neox": gpt.gpt_neox,
+    "gpt_oss": moe.gpt_oss,
+    "gptj": gpt.gptj,
+    "granite": llama.llama,
+    "granitemoe": moe.granitemoe,
+    "granitemoeshared": moe.granitemoe,
+    "kimi_k2": deepseek.deepseek_v3,
+    "llama": llama.llama,
+    "llama4": moe.llama4,
+    "llama4_text": moe.llama4_text,
+    "minimax_m2": moe.minimax_m2,
+    "ministral": llama.ministral,
+    "ministral3": llama.mistral,
+    "mistral": llama.mistral,
     "mixtral": moe.mixtral,
+    "mpt": gpt.mpt,
+    "nemotron": kin.nemotron,
+    "olmo": kin.olmo,
+    "olmo2": kin.olmo2,
+    "olmo3": kin.olmo3,
+    "olmoe": moe.olmoe,
+    "opt": gpt.opt,
+    "phi": kin.phi,
+    "phi3": llama.phi3,
+    "phimoe": moe.phimoe,
+    "qwen2": llama.qwen2,
     "qwen2_moe": moe.qwen2_moe,
+    "qwen3": llama.qwen3,
     "qwen3_moe": moe.qwen3_moe,
-    "deepseek_v3": deepseek.deepseek_v3,
+    "seed_oss": llama.seed_oss,
+    "smollm3": llama.smollm3,
+    "stablelm": kin.stablelm,
+    "starcoder2": kin.starcoder2,
 }
 """By ``model_type``."""
 
-ARCHITECTURES: dict[str, str] = {
-    "LlamaForCausalLM": "llama",
-    "MistralForCausalLM": "mistral",
-    "Qwen2ForCausalLM": "qwen2",
-    "Qwen3ForCausalLM": "qwen3",
-    "GemmaForCausalLM": "gemma",
-    "Gemma2ForCausalLM": "gemma2",
+CLASSES: dict[str, str] = {
     "Gemma3ForCausalLM": "gemma3_text",
-    "Gemma3ForConditionalGeneration": "gemma3",
-    "MixtralForCausalLM": "mixtral",
-    "Qwen2MoeForCausalLM": "qwen2_moe",
-    "Qwen3MoeForCausalLM": "qwen3_moe",
-    "DeepseekV3ForCausalLM": "deepseek_v3",
+    "Llama4ForCausalLM": "llama4_text",
+    "GPT2LMHeadModel": "gpt2",
+    "GPTBigCodeForCausalLM": "gpt_bigcode",
 }
-"""``model_type`` by class name, for configs that lack the first."""
+"""``model_type`` by class name, where the one is not the other in capitals."""
 
 Source = str | Path | Mapping[str, Any]
 
@@ -84,8 +119,9 @@ def _family(c: Fields) -> Callable[[Fields], Model]:
         return FAMILIES[kind]
     classes = c.values.get("architectures")
     for one in classes if isinstance(classes, (list, tuple)) else ():
-        if isinstance(one, str) and one in ARCHITECTURES:
-            return FAMILIES[ARCHITECTURES[one]]
+        by_class = _model_type(one)
+        if by_class in FAMILIES:
+            return FAMILIES[by_class]
     found = kind or (str(classes[0]) if isinstance(classes, (list, tuple)) and classes else "")
     if not found:
         raise InputError(
@@ -98,6 +134,15 @@ def _family(c: Fields) -> Callable[[Fields], Model]:
         " (--heads, --kv-heads, --head-dim), feed-forward width (--ffn), vocabulary (--vocab)"
         " and, of a mixture, --experts, --top-k and --expert-ffn"
     )
+
+
+def _model_type(name: object) -> str:
+    """The model type that a class's name spells: ``Qwen2MoeForCausalLM`` is qwen2_moe."""
+    if not isinstance(name, str):
+        return ""
+    bare = re.sub(r"(For[A-Z]\w*|LMHeadModel|Model)$", "", name).lower()
+    spelt = {kind.replace("_", ""): kind for kind in FAMILIES}
+    return CLASSES.get(name) or spelt.get(bare, "")
 
 
 def _config_path(path: Path) -> Path:

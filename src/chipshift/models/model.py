@@ -22,6 +22,10 @@ class Attention:
             (q/k/v/o biases; q and k norms, MLA's latent norms, sinks).
         q_lora_rank, kv_lora_rank, qk_rope_head_dim: MLA's; None otherwise.
         kv_from: ``self``; ``encoder`` for cross-attention.
+        gate_params: matrix parameters of an output gate (qwen3_next has D × H·head_dim).
+        chunked: ``window`` is a chunk that starts afresh, as Llama 4's, and does not slide.
+        kv_shared: keys and values are an earlier layer's and not projected here (gemma3n).
+        kv_input: width of what keys and values are projected from, None for the model's own.
     """
 
     heads: int
@@ -36,6 +40,10 @@ class Attention:
     kv_lora_rank: int | None = None
     qk_rope_head_dim: int | None = None
     kv_from: str = "self"
+    gate_params: int = 0
+    chunked: bool = False
+    kv_shared: bool = False
+    kv_input: int | None = None
 
 
 @dataclass(frozen=True)
@@ -56,6 +64,7 @@ class MoeMlp:
         router_params: parameters of the gate, its bias included.
         shared_gate_params: parameters of a gate on the shared expert (qwen2_moe has one).
         expert_bias_params: bias parameters of **one** routed expert.
+        shared_bias_params: bias parameters of the experts that every token visits.
     """
 
     experts: int
@@ -66,20 +75,112 @@ class MoeMlp:
     router_params: int = 0
     shared_gate_params: int = 0
     expert_bias_params: int = 0
+    shared_bias_params: int = 0
+
+
+@dataclass(frozen=True)
+class Projection:
+    """A linear map of every token from ``inputs`` to ``outputs`` channels."""
+
+    name: str
+    inputs: int
+    outputs: int
+    bias_params: int = 0
+
+
+@dataclass(frozen=True)
+class Recurrent:
+    """A token mixer that carries a state along: linear in the sequence, no keys kept.
+
+    Attributes:
+        kind: ``mamba``, ``mamba2``, ``gated_delta``, ``lightning`` (linear attention with decay),
+            ``rg_lru`` or ``short_conv`` (no state beyond its window).
+        heads, key_dim, value_dim: the state is heads × key_dim × value_dim (Mamba: channels ×
+            state size × 1).
+        projections: its linear maps, per token.
+        conv_channels, conv_width: the depthwise causal convolution before the scan (0 = none).
+        bias_params, norm_params: of its projections, its convolution, its norms.
+        other_params: decays, skips, step sizes.
+    """
+
+    kind: str
+    heads: int
+    key_dim: int
+    value_dim: int
+    projections: tuple[Projection, ...]
+    conv_channels: int = 0
+    conv_width: int = 0
+    bias_params: int = 0
+    norm_params: int = 0
+    other_params: int = 0
 
 
 @dataclass(frozen=True)
 class Layer:
-    """One block: a token mixer, a feed-forward and their norms."""
+    """One block: token mixers, a feed-forward and their norms.
+
+    Attributes:
+        mixer: a recurrent token mixer, beside or instead of attention.
+        cross: attention to another stack's output (encoder-decoder, text to image).
+        projections: linear maps of the block that are none of the above.
+        other_params: parameters that multiply nothing: scales, position biases.
+    """
 
     attention: Attention | None
     mlp: DenseMlp | MoeMlp | None
     norm_params: int
+    mixer: Recurrent | None = None
+    cross: Attention | None = None
+    projections: tuple[Projection, ...] = ()
+    other_params: int = 0
+
+
+@dataclass(frozen=True)
+class Conv:
+    """A convolution (or ``count`` equal ones): inputs / groups × outputs × kernel weights.
+
+    Attributes:
+        kernel: taps, the product over its axes.
+        positions: outputs along its axes for one item (image, clip); 0 where the config does not
+            fix the input's size.
+    """
+
+    name: str
+    inputs: int
+    outputs: int
+    kernel: int
+    positions: int = 0
+    groups: int = 1
+    bias_params: int = 0
+    count: int = 1
+
+
+@dataclass(frozen=True)
+class Tower:
+    """A stack beside the decoder, with a width of its own: an encoder, a vision tower.
+
+    Attributes:
+        tokens: positions that it sees for one item, None where the input decides.
+        embedding_params: tables: tokens of its own, learned positions.
+        other_params: class tokens, final norms and the like.
+    """
+
+    name: str
+    d_model: int
+    layers: tuple[tuple[Layer, int], ...]
+    layer_order: tuple[int, ...]
+    tokens: int | None = None
+    convs: tuple[Conv, ...] = ()
+    projections: tuple[Projection, ...] = ()
+    embedding_params: int = 0
+    other_params: int = 0
 
 
 @dataclass(frozen=True)
 class Model:
-    """Architecture numbers of a decoder.
+    """Architecture numbers of a decoder, or of another network by its main stack.
+
+    A decoder uses the fields down to ``max_positions``; the rest holds what others have besides.
 
     Attributes:
         layers: ``(layer, count)`` runs in order of first appearance, their counts adding up to
@@ -90,6 +191,11 @@ class Model:
         final_norm_params: parameters of the last norm.
         mtp_layers: multi-token-prediction blocks that a training run may add (not in ``layers``).
         vocab: rows of the embedding as the checkpoint has them.
+        embedding_width: width of the embedding where it is not d_model (OPT-350m, ALBERT).
+        projections: linear maps of every token outside the layers.
+        towers: stacks beside the main one, whose output it reads.
+        convs: convolutions of the main stack (patch embeddings, whole convolutional networks).
+        other_params: parameters outside the layers that multiply nothing.
         defaults: ``(key, value)`` of what the config left to the reference implementation.
     """
 
@@ -105,6 +211,11 @@ class Model:
     embedding_extra_params: int = 0
     mtp_layers: int = 0
     max_positions: int | None = None
+    embedding_width: int | None = None
+    projections: tuple[Projection, ...] = ()
+    towers: tuple[Tower, ...] = ()
+    convs: tuple[Conv, ...] = ()
+    other_params: int = 0
     defaults: tuple[tuple[str, object], ...] = ()
 
     @property

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 
 from chipshift.models.fields import Fields
-from chipshift.models.model import Attention, DenseMlp, Layer, Model
+from chipshift.models.model import Attention, DenseMlp, Layer, Model, MoeMlp, Projection
 
 MOST_LAYERS = 10_000
 FULL, SLIDING = "full_attention", "sliding_attention"
@@ -18,7 +18,7 @@ def n_layers(c: Fields) -> int:
 
 def d_model(c: Fields) -> int:
     """Width of the residual stream, under any of its spellings."""
-    return c.count("hidden_size", "n_embd", "d_model")
+    return c.count("hidden_size", "n_embd", "n_embed", "d_model")
 
 
 def head_counts(c: Fields, kv_default: int | None = None) -> tuple[int, int, int]:
@@ -28,8 +28,10 @@ def head_counts(c: Fields, kv_default: int | None = None) -> tuple[int, int, int
         InputError: the key/value heads do not divide the query heads, or no head width is given
             and the heads do not divide the model's width.
     """
-    heads = c.count("num_attention_heads", "n_head", "n_heads", most=100_000)
-    kv_heads = c.count("num_key_value_heads", default=kv_default or heads, most=100_000)
+    heads = c.count("num_attention_heads", "n_head", "n_heads", "num_heads", most=100_000)
+    kv_heads = c.count(
+        "num_key_value_heads", "num_kv_heads", default=kv_default or heads, most=100_000
+    )
     if heads % kv_heads:
         raise c.conflict(
             f"num_attention_heads is {heads} and num_key_value_heads is {kv_heads};"
@@ -99,8 +101,51 @@ def windows(c: Fields, pattern: Sequence[bool]) -> list[int | None]:
     slides = [kind == SLIDING for kind in kinds] if kinds else list(pattern)
     if not any(slides):
         return [None] * len(slides)
-    window = c.count("sliding_window")
+    window = c.count("sliding_window", "attention_window_size")
     return [window if slide else None for slide in slides]
+
+
+def runs(layers: Sequence[Layer]) -> tuple[tuple[tuple[Layer, int], ...], tuple[int, ...]]:
+    """Equal blocks counted together, and the index of each block's kind, bottom to top."""
+    kinds = list(dict.fromkeys(layers))
+    index = {kind: i for i, kind in enumerate(kinds)}
+    order = tuple(index[layer] for layer in layers)
+    return tuple((kind, order.count(i)) for i, kind in enumerate(kinds)), order
+
+
+def stack(
+    c: Fields,
+    attention: Attention | Sequence[Attention],
+    feed_forward: DenseMlp | MoeMlp | Sequence[DenseMlp | MoeMlp],
+    *,
+    norms: int = 2,
+    final: int = 1,
+    tied: bool = False,
+    head_bias_params: int = 0,
+    embedding_extra_params: int = 0,
+    mtp_layers: int = 0,
+) -> Model:
+    """A decoder of blocks that each have attention and a feed-forward.
+
+    Args:
+        attention, feed_forward: one for all layers, or one a layer.
+        norms: parameters of a block's norms in units of the model's width (a norm with a bias
+            counts 2); ``final`` likewise for the last norm.
+        tied: whether the family ties its LM head where the config does not say.
+    """
+    count = n_layers(c)
+    mixers = [attention] * count if isinstance(attention, Attention) else attention
+    mlps = [feed_forward] * count if isinstance(feed_forward, (DenseMlp, MoeMlp)) else feed_forward
+    layers = [Layer(a, f, norms * d_model(c)) for a, f in zip(mixers, mlps, strict=True)]
+    return assemble(
+        c,
+        layers,
+        tied=c.flag("tie_word_embeddings", default=tied),
+        final_norm_params=final * d_model(c),
+        head_bias_params=head_bias_params,
+        embedding_extra_params=embedding_extra_params,
+        mtp_layers=mtp_layers,
+    )
 
 
 def assemble(
@@ -112,18 +157,19 @@ def assemble(
     vocab: int | None = None,
     head_bias_params: int = 0,
     embedding_extra_params: int = 0,
+    embedding_width: int | None = None,
     mtp_layers: int = 0,
+    projections: tuple[Projection, ...] = (),
+    other_params: int = 0,
 ) -> Model:
-    """A model out of its blocks, bottom to top; equal blocks are counted together."""
-    kinds = list(dict.fromkeys(layers))
-    index = {kind: i for i, kind in enumerate(kinds)}
-    order = tuple(index[layer] for layer in layers)
+    """A model out of its blocks, bottom to top."""
+    kinds, order = runs(layers)
     return Model(
         name="",
         architecture=c.text("model_type", default="") if c.has("model_type") else "",
         d_model=d_model(c),
         vocab=vocab if vocab is not None else c.count("vocab_size"),
-        layers=tuple((kind, order.count(i)) for i, kind in enumerate(kinds)),
+        layers=kinds,
         layer_order=order,
         tied=tied,
         final_norm_params=final_norm_params,
@@ -131,4 +177,7 @@ def assemble(
         embedding_extra_params=embedding_extra_params,
         mtp_layers=mtp_layers,
         max_positions=c.maybe("max_position_embeddings", "n_positions", "max_seq_len"),
+        embedding_width=embedding_width,
+        projections=projections,
+        other_params=other_params,
     )

@@ -6,10 +6,10 @@ there and not a parameter; multi-token-prediction blocks are not built and so no
 
 from __future__ import annotations
 
-from chipshift.models.families.decoder import assemble, d_model, mlp, n_layers
-from chipshift.models.families.moe import routed
+from chipshift.models.families.decoder import d_model, n_layers, stack
+from chipshift.models.families.moe import mixed, routed
 from chipshift.models.fields import Fields
-from chipshift.models.model import Attention, Layer, Model
+from chipshift.models.model import Attention, Model
 
 
 def mla(c: Fields) -> Attention:
@@ -37,14 +37,28 @@ def mla(c: Fields) -> Attention:
 
 
 def deepseek_v3(c: Fields) -> Model:
-    """DeepSeek-V3 and R1: ``first_k_dense_replace`` dense layers, the rest routed and shared."""
-    return latent_moe(c.having(n_routed_experts=256, moe_intermediate_size=2048))
+    """DeepSeek-V3 and R1, Kimi K2: ``first_k_dense_replace`` dense layers, the rest routed."""
+    return latent_moe(c.having(n_routed_experts=256, moe_intermediate_size=2048), dense=3)
 
 
-def latent_moe(c: Fields) -> Model:
+def deepseek_v2(c: Fields) -> Model:
+    """DeepSeek-V2 and V2-Lite: as V3 with other defaults."""
+    c = c.having(n_routed_experts=64, moe_intermediate_size=1407, n_shared_experts=2)
+    return latent_moe(c, dense=0)
+
+
+def glm4_moe_lite(c: Fields) -> Model:
+    """GLM-4.7-Flash: GLM's experts over latent attention, the first layer dense unless listed."""
+    kinds = c.names("mlp_layer_types", ("dense", "sparse"), n_layers(c))
+    first = kinds.index("sparse") if "sparse" in kinds else 1
+    c = c.having(n_routed_experts=64, moe_intermediate_size=1536)
+    return latent_moe(c.replaced(first_k_dense_replace=first), dense=1)
+
+
+def latent_moe(c: Fields, dense: int) -> Model:
     """Latent attention in every layer, routed experts after the first dense layers."""
     count = n_layers(c)
-    dense_layers = min(c.count("first_k_dense_replace", default=3, least=0), count)
+    first = c.count("first_k_dense_replace", default=dense, least=0)
     width = c.count("moe_intermediate_size")
     shared = c.count("n_shared_experts", default=1, least=0, most=100_000)
     experts = routed(
@@ -54,15 +68,9 @@ def latent_moe(c: Fields) -> Model:
         width,
         shared_width=shared * width,
     )
-    attention = mla(c)
-    norms = 2 * d_model(c)
-    layers = [Layer(attention, experts, norms)] * (count - dense_layers)
-    if dense_layers:
-        layers = [Layer(attention, mlp(c), norms)] * dense_layers + layers
-    return assemble(
+    return stack(
         c,
-        layers,
-        tied=c.flag("tie_word_embeddings", default=False),
-        final_norm_params=d_model(c),
+        mla(c),
+        mixed(c, [i >= first for i in range(count)], experts),
         mtp_layers=c.count("num_nextn_predict_layers", "num_mtp_layers", default=0, least=0),
     )

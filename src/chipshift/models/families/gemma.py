@@ -6,22 +6,16 @@ keys to those defaults.
 
 from __future__ import annotations
 
-from chipshift.models.families.decoder import assemble, d_model, gqa, mlp, n_layers, windows
+from chipshift.models.families.decoder import gqa, mlp, n_layers, stack, windows
+from chipshift.models.families.llama import attention_bias
 from chipshift.models.fields import Fields
-from chipshift.models.model import Layer, Model
+from chipshift.models.model import Model
 
 
 def gemma(c: Fields) -> Model:
     """Gemma 1: Llama's block with a head width of 256 unless given."""
     c = c.having(head_dim=256)
-    bias = "qkvo" if c.flag("attention_bias", default=False) else ""
-    block = Layer(gqa(c, bias=bias, kv_default=16), mlp(c), 2 * d_model(c))
-    return assemble(
-        c,
-        [block] * n_layers(c),
-        tied=c.flag("tie_word_embeddings", default=True),
-        final_norm_params=d_model(c),
-    )
+    return stack(c, gqa(c, bias=attention_bias(c), kv_default=16), mlp(c), tied=True)
 
 
 def gemma2(c: Fields) -> Model:
@@ -50,19 +44,7 @@ def gemma3(c: Fields) -> Model:
 
 def _sandwich(c: Fields, *, every: int, norm: str) -> Model:
     """Blocks with four norms; each ``every``-th layer sees all keys."""
-    bias = "qkvo" if c.flag("attention_bias", default=False) else ""
-    feed_forward = mlp(c)
-    layers = [
-        Layer(
-            gqa(c, bias=bias, norm=norm, window=window, kv_default=4),
-            feed_forward,
-            4 * d_model(c),
-        )
-        for window in windows(c, [(i + 1) % every != 0 for i in range(n_layers(c))])
-    ]
-    return assemble(
-        c,
-        layers,
-        tied=c.flag("tie_word_embeddings", default=True),
-        final_norm_params=d_model(c),
-    )
+    bias = attention_bias(c)
+    pattern = [(i + 1) % every != 0 for i in range(n_layers(c))]
+    attention = [gqa(c, bias=bias, norm=norm, window=w, kv_default=4) for w in windows(c, pattern)]
+    return stack(c, attention, mlp(c), norms=4, tied=True)

@@ -1,41 +1,64 @@
-"""Llama, Mistral, Qwen2 and Qwen3: pre-norm blocks of rotary attention and a gated feed-forward.
+"""Llama and its closest kin: pre-norm blocks of rotary attention and a gated feed-forward.
 
 Shapes and defaults as transformers 5.24 builds them (``modeling_*.py`` of each family).
 """
 
 from __future__ import annotations
 
-from chipshift.models.families.decoder import assemble, d_model, gqa, mlp, n_layers, windows
+from chipshift.models.families.decoder import gqa, mlp, n_layers, stack, windows
 from chipshift.models.fields import Fields
-from chipshift.models.model import Layer, Model
+from chipshift.models.model import Model
+
+
+def attention_bias(c: Fields, letters: str = "qkvo", default: bool = False) -> str:
+    """The projections that ``attention_bias`` gives a bias."""
+    return letters if c.flag("attention_bias", default=default) else ""
 
 
 def llama(c: Fields) -> Model:
-    """Llama 1 to 3 and everything saved as one; biases by ``attention_bias`` and ``mlp_bias``."""
-    bias = "qkvo" if c.flag("attention_bias", default=False) else ""
-    block = Layer(
-        gqa(c, bias=bias),
-        mlp(c, bias=c.flag("mlp_bias", default=False)),
-        norm_params=2 * d_model(c),
-    )
-    return assemble(
-        c,
-        [block] * n_layers(c),
-        tied=c.flag("tie_word_embeddings", default=False),
-        final_norm_params=d_model(c),
-    )
+    """Llama 1 to 3, Granite and everything saved as one of them."""
+    bias = attention_bias(c)
+    return stack(c, gqa(c, bias=bias), mlp(c, bias=c.flag("mlp_bias", default=False)))
 
 
 def mistral(c: Fields) -> Model:
-    """Mistral: Llama's block without biases; every layer slides if ``sliding_window`` is set."""
-    window = c.maybe("sliding_window")
-    block = Layer(gqa(c, kv_default=8, window=window), mlp(c), norm_params=2 * d_model(c))
-    return assemble(
-        c,
-        [block] * n_layers(c),
-        tied=c.flag("tie_word_embeddings", default=False),
-        final_norm_params=d_model(c),
-    )
+    """Mistral and Ministral 3: no biases; every layer slides if ``sliding_window`` is set."""
+    return stack(c, gqa(c, kv_default=8, window=c.maybe("sliding_window")), mlp(c))
+
+
+def ministral(c: Fields) -> Model:
+    """Ministral: Mistral's block, its window layer by layer where ``layer_types`` says so."""
+    slides = [c.has("sliding_window")] * n_layers(c)
+    return stack(c, [gqa(c, kv_default=8, window=w) for w in windows(c, slides)], mlp(c))
+
+
+def phi3(c: Fields) -> Model:
+    """Phi-3 and Phi-4: q, k, v fused and gate, up fused, which changes no count."""
+    return stack(c, gqa(c, window=c.maybe("sliding_window")), mlp(c))
+
+
+def smollm3(c: Fields) -> Model:
+    """SmolLM3: some layers without rotation, which slide if ``use_sliding_window``."""
+    slides = c.flag("use_sliding_window", default=False) and c.has("sliding_window")
+    every = c.count("no_rope_layer_interval", default=4)
+    rotates = c.counts("no_rope_layers", length=n_layers(c)) or [
+        (i + 1) % every for i in range(n_layers(c))
+    ]
+    bias = attention_bias(c)
+    attention = [
+        gqa(c, bias=bias, window=w, kv_default=4)
+        for w in windows(c, [slides and not rotated for rotated in rotates])
+    ]
+    return stack(c, attention, mlp(c, bias=c.flag("mlp_bias", default=False)), tied=True)
+
+
+def seed_oss(c: Fields) -> Model:
+    """Seed-OSS: biases on q, k, v and, by a key of its own, on o."""
+    c = c.having(head_dim=128)
+    bias = attention_bias(c, "qkv", default=True)
+    bias += "o" if c.flag("attention_out_bias", default=False) else ""
+    feed_forward = mlp(c, bias=c.flag("mlp_bias", default=False))
+    return stack(c, gqa(c, bias=bias, kv_default=8), feed_forward)
 
 
 def qwen_windows(c: Fields) -> list[int | None]:
@@ -49,35 +72,13 @@ def qwen_windows(c: Fields) -> list[int | None]:
 
 def qwen2(c: Fields) -> Model:
     """Qwen2 and Qwen2.5: biases on q, k and v."""
-    feed_forward = mlp(c)
-    layers = [
-        Layer(gqa(c, bias="qkv", window=window, kv_default=32), feed_forward, 2 * d_model(c))
-        for window in qwen_windows(c)
-    ]
-    return assemble(
-        c,
-        layers,
-        tied=c.flag("tie_word_embeddings", default=False),
-        final_norm_params=d_model(c),
-    )
+    attention = [gqa(c, bias="qkv", window=w, kv_default=32) for w in qwen_windows(c)]
+    return stack(c, attention, mlp(c))
 
 
 def qwen3(c: Fields) -> Model:
     """Qwen3: a norm over each query and key head, head width 128 unless given."""
     c = c.having(head_dim=128)
-    bias = "qkvo" if c.flag("attention_bias", default=False) else ""
-    feed_forward = mlp(c)
-    layers = [
-        Layer(
-            gqa(c, bias=bias, norm="head", window=window, kv_default=32),
-            feed_forward,
-            2 * d_model(c),
-        )
-        for window in qwen_windows(c)
-    ]
-    return assemble(
-        c,
-        layers,
-        tied=c.flag("tie_word_embeddings", default=False),
-        final_norm_params=d_model(c),
-    )
+    bias = attention_bias(c)
+    attention = [gqa(c, bias=bias, norm="head", window=w, kv_default=32) for w in qwen_windows(c)]
+    return stack(c, attention, mlp(c))
