@@ -98,7 +98,7 @@ def matmul(
 
 
 def attention(table: pd.DataFrame, peak: float) -> None:
-    """t = (flops/2 for causal) / (peak·e_max·S/(S+s_half)) + launch, by head dimension."""
+    """t = flops / (peak·e_max·keys/(keys + s_half)) + launch, keys = S/2, by head dimension."""
     for head_dim, part in table.groupby("head_dim"):
 
         def model(x: np.ndarray, d: pd.DataFrame) -> np.ndarray:
@@ -106,7 +106,9 @@ def attention(table: pd.DataFrame, peak: float) -> None:
             b, h, s, w = (
                 d[c].to_numpy(float) for c in ("batch_size", "num_heads", "isl", "head_dim")
             )
-            return 2 * b * h * s * s * w * (s + s_half) / s / (peak * e_max) + launch
+            keys = s / 2  # what a query meets on average under a causal mask
+            flops = 4 * b * h * s * keys * w
+            return flops * (keys + s_half) / keys / (peak * e_max) + launch
 
         groups = (part["isl"].astype(str) + "/" + part["num_heads"].astype(str)).to_numpy()
         x, errors = fit(model, part, groups, [0.5, 500, 1e-5], [0.05, 0, 0], [1, 8000, 2e-4])

@@ -1,0 +1,81 @@
+"""``chipshift validate``: the estimate against measured runs."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+from typing import Annotated
+
+import typer
+
+from chipshift.errors import InputError
+
+
+def command(
+    data: Annotated[
+        Path | None,
+        typer.Argument(help="Measured runs: JSON records a line, or the sweep's CSV."),
+    ] = None,
+    as_json: Annotated[bool, typer.Option("--json", help="Print one JSON object.")] = False,
+    cross: Annotated[
+        bool,
+        typer.Option("--cross", help="Also refit the constants leaving out one model at a time."),
+    ] = False,
+    everything: Annotated[
+        bool,
+        typer.Option("--all", help="Count every grade and task in the chips' groups."),
+    ] = False,
+    html: Annotated[
+        Path | None, typer.Option("--html", help="Write scatter plots and the worst rows here.")
+    ] = None,
+    fail_over: Annotated[
+        str | None,
+        typer.Option(help="Exit with 1 when a chip's median error exceeds this (0.07 or 7%)."),
+    ] = None,
+) -> None:
+    """Predicted against measured step time and memory, grouped, with the naive baseline beside.
+
+    Without DATA: the runs that the package carries (public records and one H100 sweep).
+
+    \b
+    Examples:
+      chipshift validate
+      chipshift validate measured.jsonl --json
+      chipshift validate sweep.csv --html out/sweep.html
+      chipshift validate --cross --fail-over 10%
+    """
+    from chipshift.validate.cross import cross_validate
+    from chipshift.validate.run import carried, read_data, run, to_json
+    from chipshift.validate.table import print_report
+
+    limit = _fraction(fail_over)
+    names = ("measured_training.jsonl", "nanotron_h100_sweep.csv")
+    rows = [row for path in ([data] if data else map(carried, names)) for row in read_data(path)]
+    report = run(rows, everything=everything)
+    left_out = cross_validate(report.scored) if cross else None
+    if as_json:
+        typer.echo(json.dumps(to_json(report, left_out), allow_nan=False))
+    else:
+        print_report(report, left_out)
+    if html:
+        from chipshift.validate.page import write_page
+
+        write_page(report, html)
+        typer.echo(f"wrote {html}", err=True)
+    worst = max((s.median_abs_rel for s in report.by["chip"].values()), default=0.0)
+    if limit is not None and worst > limit:
+        raise typer.Exit(1)
+
+
+def _fraction(text: str | None) -> float | None:
+    """``0.07`` or ``7%`` as a fraction.
+
+    Raises:
+        InputError: neither.
+    """
+    if text is None:
+        return None
+    try:
+        return float(text[:-1]) / 100 if text.endswith("%") else float(text)
+    except ValueError:
+        raise InputError(f"--fail-over '{text}': expected a fraction (0.07) or '7%'") from None

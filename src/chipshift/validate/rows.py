@@ -1,0 +1,245 @@
+"""The parts of a published record, one by one: its model, precision, remat and machine."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Mapping
+from typing import Any
+
+from chipshift.jobs.job import Precision
+from chipshift.models.model import Attention, DenseMlp, Layer, Model, MoeMlp
+
+Row = Mapping[str, Any]
+NEEDED = ("layers", "d_model", "heads", "d_ff", "vocab", "seq_len")
+
+WINDOW_EVERY = {"gemma3": 6, "gemma4": 6, "gpt-oss": 2, "llama4": 4}
+"""One layer in so many attends to the whole sequence (the last of each group); their cards."""
+
+
+def missing(model: Row) -> list[str]:
+    """Architecture numbers without which nothing can be predicted."""
+    return [key for key in NEEDED if not model.get(key)]
+
+
+def model_of(row: Row) -> Model:
+    """The model of a record (see the data's notes for what its nulls mean).
+
+    Gated feed-forward unless ``mlp_matrices`` says otherwise, head width d_model / heads unless
+    stated, experts in every layer unless ``moe_every`` or ``first_dense_layers`` say otherwise.
+    """
+    m: Row = row["model"]
+    n, d = int(m["layers"]), int(m["d_model"])
+    first, every = int(m.get("first_dense_layers") or 0), int(m.get("moe_every") or 1)
+    layers: list[Layer] = []
+    for i in range(n):
+        routed = bool(m.get("experts")) and i >= first and (i - first) % every == every - 1
+        layers.append(Layer(_attention(m, i), _experts(m) if routed else _dense(m), 2 * d))
+    kinds = list(dict.fromkeys(layers))
+    order = tuple(kinds.index(layer) for layer in layers)
+    return Model(
+        name=str(m["name"]),
+        architecture="",
+        d_model=d,
+        vocab=int(m["vocab"]),
+        layers=tuple((kind, order.count(i)) for i, kind in enumerate(kinds)),
+        layer_order=order,
+        tied=bool(m.get("tied")),
+        final_norm_params=d,
+        max_positions=int(m["seq_len"]),
+    )
+
+
+def _dense(m: Row) -> DenseMlp:
+    return DenseMlp(int(m["d_ff"]), int(m.get("mlp_matrices") or 3))
+
+
+def _experts(m: Row) -> MoeMlp:
+    width = int(m.get("moe_d_ff") or m["d_ff"])
+    experts = int(m["experts"])
+    return MoeMlp(
+        experts=experts,
+        top_k=int(m.get("topk") or 1),
+        width=width,
+        matrices=int(m.get("mlp_matrices") or 3),
+        shared_width=int(m.get("shared_experts") or 0) * width,
+        router_params=int(m["d_model"]) * experts,
+    )
+
+
+def _attention(m: Row, layer: int) -> Attention:
+    """Attention of one layer; families that mix windows see all keys every few layers."""
+    heads = int(m["heads"])
+    if m.get("attention") == "MLA":
+        rope, rank = int(m["qk_rope_head_dim"]), m.get("q_lora_rank")
+        return Attention(
+            heads=heads,
+            kv_heads=heads,
+            head_dim=int(m["qk_nope_head_dim"]) + rope,
+            v_head_dim=int(m["v_head_dim"]),
+            q_lora_rank=int(rank) if rank else None,
+            kv_lora_rank=int(m["kv_lora_rank"]),
+            qk_rope_head_dim=rope,
+        )
+    head_dim = int(m.get("head_dim") or m["d_model"] // heads)
+    kv_heads = int(m.get("kv_heads") or heads)
+    window = m.get("sliding_window") or m.get("chunk_attn_window")
+    every = next((k for name, k in WINDOW_EVERY.items() if str(m["name"]).startswith(name)), 2)
+    if window and layer % every == every - 1:
+        window = None
+        head_dim = int(m.get("global_head_dim") or head_dim)
+        kv_heads = int(m.get("global_kv_heads") or kv_heads)
+    return Attention(heads, kv_heads, head_dim, head_dim, window=int(window) if window else None)
+
+
+PRECISIONS: dict[str, tuple[Precision, str]] = {
+    "megatron": (
+        Precision(gradients="fp32", reduce="bf16"),
+        "Megatron distributed optimizer: bf16 weights, fp32 main gradients, master and moments,"
+        " bf16 reduction (NVIDIA's recipes)",
+    ),
+    "torchtitan": (
+        Precision(gradients="fp32", reduce="fp32"),
+        "torchtitan mixed precision: bf16 gather, fp32 shards and reduction (its defaults)",
+    ),
+    "llm-foundry": (
+        Precision(gradients="fp32", reduce="bf16"),
+        "llm-foundry FSDP mixed_precision PURE: bf16 gather and reduction, fp32 shards",
+    ),
+    "fms-fsdp": (
+        Precision(gradients="fp32", reduce="bf16"),
+        "fms-fsdp mixed_precision: bf16 gather and reduction, fp32 shards",
+    ),
+    "automodel": (
+        Precision(gradients="bf16", reduce="bf16", master="none", moments="bf16"),
+        "AutoModel recipes: bf16 weights and moments",
+    ),
+    "nanotron": (
+        Precision(gradients="fp32", reduce="fp32"),
+        "nanotron: bf16 weights, gradients accumulated in fp32",
+    ),
+    "maxtext": (
+        Precision(gradients="fp32", reduce="bf16"),
+        "MaxText: weight_dtype float32, dtype bfloat16 (its base config)",
+    ),
+}
+"""Precision of each stack where a record does not say, and the document that says so."""
+_DEFAULT_PRECISION = (Precision(gradients="fp32", reduce="bf16"), "mixed precision, fp32 shards")
+_COMPUTE = {"fp8": "fp8", "bf16": "bf16", "nvfp4": "nvfp4", "int8": "int8"}
+
+
+def precision_of(row: Row) -> tuple[Precision, str]:
+    """Compute precision as stated; the rest as the stack's documented default or the notes."""
+    base, why = PRECISIONS.get(str(row["stack"]), _DEFAULT_PRECISION)
+    stated = f"{row.get('optimizer') or ''} {row.get('notes') or ''}"
+    moments = "bf16" if "mu_dtype=bfloat16" in stated else base.moments
+    gradients = "bf16" if "grad_dtype=bfloat16" in stated else base.gradients
+    master = base.master
+    if (
+        "weight_dtype=bfloat16" in stated
+        or "bf16 weights" in stated
+        or "weight_dtype bf16" in stated
+    ):
+        master = "none"
+    chosen = Precision(
+        compute=_COMPUTE[str(row["dtype_class"])],
+        weights=base.weights,
+        gradients=gradients,
+        reduce=base.reduce,
+        master=master,
+        moments=moments,
+    )
+    return chosen, why
+
+
+def optimizer_of(row: Row) -> tuple[str, bool]:
+    """The optimizer's name, and whether the record states it."""
+    text = str(row.get("optimizer") or "").lower()
+    for name in ("adafactor", "muon", "sgd"):
+        if name in text:
+            return name, True
+    return "adamw", bool(text)
+
+
+_TENSOR = {
+    "decoder_layer_input": "block_input",
+    "context": "attention",
+    "query_proj": "qkv",
+    "key_proj": "qkv",
+    "value_proj": "qkv",
+    "qkv_proj": "qkv",
+    "out_proj": "out_proj",
+    "mlpwi": "up",
+    "mlpwi_0": "up",
+    "mlpwi_1": "up",
+    "mlpwo": "down",
+}
+"""MaxText's checkpoint names in the words of parallel/remat.py (``down``: the layer's output)."""
+_NAMED = {
+    "minimal_flash": "minimal_with_context",
+    "minimal_with_context": "minimal_with_context",
+    "minimal": "minimal",
+    "save_dot_except_logits_ffn1": "save_dot_except_mlpwi",
+    "save_dot_except_mlpwi": "save_dot_except_mlpwi",
+    "save_dot_except_logits": "minimal",
+}
+
+
+def remat_of(row: Row) -> str | None:
+    """The policy in the words of parallel/remat.py, or None where the record does not state it."""
+    kind, text = row.get("remat_class"), str(row.get("remat") or "")
+    if kind is None:
+        return None
+    if kind == "none" or (kind == "full" and "offload" not in text):
+        return str(kind)
+    if kind == "selective":
+        return "selective_op" if row["stack"] in ("torchtitan", "fms-fsdp") else "selective"
+    if "scan" in text:  # torch_xla, torchax: layer inputs go to the host, the rest runs again
+        return "offload:block_input"
+    places = dict(re.findall(r"(\w+)=(device|offload)\b", text))
+    if places or "custom" in text:
+        saved = {_TENSOR[k] for k, v in places.items() if v == "device" and k in _TENSOR}
+        away = {_TENSOR[k] for k, v in places.items() if v == "offload" and k in _TENSOR}
+        saved -= {"down", "block_input"}
+        if "all projections" in text:
+            saved |= {"qkv", "out_proj", "up"}
+        parts = [f"saved={'+'.join(sorted(saved))}"] if saved else []
+        parts += [f"offload={'+'.join(sorted(away - {'down'}))}"] if away - {"down"} else []
+        return "custom:" + ",".join(parts) if parts else "full"
+    return next((ours for name, ours in _NAMED.items() if name in text), "full")
+
+
+LARGEST_SLICE = {"v4": 4096, "v5e": 256, "v6e": 256, "v5p": 6144, "v7x": 9216}
+"""Chips of the largest slice; more than that are several slices over DCN (Google's pages)."""
+
+
+def machine_of(row: Row) -> str:
+    """The machine's name: chips, and for TPUs the slices, read from the topology's free text."""
+    chip, n = str(row["chip_key"]), int(row["n_chips"])
+    text = str(row.get("slice_topology") or "")
+    if chip not in LARGEST_SLICE:
+        return f"{chip}*{n}"
+    shape = re.search(r"(\d+x\d+(?:x\d+)?)", text.split("as written")[0].replace(" x ", " "))
+    stated = re.match(r"(\d+) (?:x |slice)", text)
+    slices = int(stated[1]) if stated else -(-n // LARGEST_SLICE[chip])
+    each = n // slices
+    if shape and _size(shape[1]) == each:
+        return f"{chip}:{shape[1]}" + (f"*{slices}" if slices > 1 else "")
+    return f"{chip}*{n}" if slices == 1 else f"{chip}:{_even(chip, each)}*{slices}"
+
+
+def _size(shape: str) -> int:
+    total = 1
+    for side in shape.split("x"):
+        total *= int(side)
+    return total
+
+
+def _even(chip: str, chips: int) -> str:
+    """The most even slice of so many chips, 2-D on v5e and v6e, else 3-D."""
+    sides = [1, 1] if chip in ("v5e", "v6e") else [1, 1, 1]
+    for factor in (2,) * (chips.bit_length() - 1):
+        if chips % (_size("x".join(map(str, sides))) * factor) == 0:
+            sides[sides.index(min(sides))] *= factor
+    rest = chips // _size("x".join(map(str, sides)))
+    sides[sides.index(min(sides))] *= rest
+    return "x".join(map(str, sorted(sides)))

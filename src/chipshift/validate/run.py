@@ -1,0 +1,190 @@
+"""Scoring a file of measured runs: read, predict each, compare, sum up."""
+
+from __future__ import annotations
+
+import functools
+from collections.abc import Callable, Iterable
+from dataclasses import asdict, dataclass, replace
+from importlib import resources
+from pathlib import Path
+from typing import Any
+
+from chipshift.errors import InputError
+from chipshift.estimate.estimate import estimate
+from chipshift.jobs.job import TrainJob
+from chipshift.jobs.plan import Plan
+from chipshift.machines.machine import Machine
+from chipshift.machines.names import parse_machine
+from chipshift.validate.baseline import Baseline
+from chipshift.validate.case import Case, Predict, Prediction, Skip
+from chipshift.validate.records import read_records
+from chipshift.validate.score import (
+    MEASURES,
+    Scored,
+    Summary,
+    compare,
+    groupings,
+    headline,
+    ratios,
+    summary,
+)
+from chipshift.validate.sweep import read_sweep
+
+
+def read_data(path: Path) -> list[Case | Skip]:
+    """Rows of a records file (JSON a line) or of the sweep (CSV).
+
+    Raises:
+        InputError: no such file, or neither format.
+    """
+    if not path.is_file():
+        raise InputError(f"{path}: no such file (expected measured runs, .jsonl or .csv)")
+    with path.open(encoding="utf8") as file:
+        first = file.readline()
+    if first.lstrip().startswith("{"):
+        return read_records(path)
+    if "," in first:
+        return read_sweep(path)
+    raise InputError(f"{path}: expected JSON records, one a line, or the sweep's CSV")
+
+
+def carried(name: str) -> Path:
+    """A data file that the package carries: ``measured_training.jsonl``, the sweep's CSV."""
+    return Path(str(resources.files("chipshift.validate") / "data" / name))
+
+
+def predict_plan(job: TrainJob, plan: Plan, machine: Machine, stack: str) -> Prediction:
+    """The estimate of one plan as a prediction."""
+    found = estimate(job, plan, machine, stack)
+    memory = {key: float(value) for key, value in found.memory.items()}
+    state = sum(memory[key] for key in ("weights", "gradients", "optimizer"))
+    parts = {key: float(value) for key, value in found.time.items()}
+    parts |= {f"{axis} collectives": float(v) for axis, v in found.collectives_exposed.items()}
+    return Prediction(
+        step_time_s=float(found.step_time_s),
+        state_memory_bytes=state,
+        memory_bytes=memory["total"],
+        fits=found.fits,
+        parts_s={key: value for key, value in parts.items() if value},
+    )
+
+
+@functools.cache
+def _machine(name: str) -> Machine:
+    return parse_machine(name)
+
+
+def predict_case(case: Case, predict: Predict) -> Scored:
+    """The prediction of a case; an unstated remat is the least that fits, as a planner chooses.
+
+    Raises:
+        InputError: the estimate cannot take the run.
+    """
+    machine = _machine(case.machine)
+    found: Prediction | None = None
+    for remat in case.remats:
+        plan = replace(case.plan, remat=remat)
+        found = predict(case.job, plan, machine, case.stack)
+        if found.fits:
+            break
+    if found is None:
+        raise InputError(f"{case.id}: no rematerialisation to try")
+    return compare(case, found, remat)
+
+
+@dataclass(frozen=True)
+class Report:
+    """What ``validate`` says of a file.
+
+    Attributes:
+        baseline: the naive estimate's errors on the same headline rows, by chip.
+        coverage: share of the headline rows that were scored, by chip.
+    """
+
+    rows: int
+    scored: list[Scored]
+    skipped: list[Skip]
+    by: dict[str, dict[str, Summary]]
+    baseline: dict[str, Summary]
+    ratios: list[dict[str, Any]]
+
+
+def run(
+    data: Iterable[Case | Skip], predict: Predict = predict_plan, *, everything: bool = False
+) -> Report:
+    """Predict and compare every row."""
+    scored: list[Scored] = []
+    skipped: list[Skip] = []
+    count = 0
+    for row in data:
+        count += 1
+        if isinstance(row, Skip):
+            skipped.append(row)
+            continue
+        try:
+            scored.append(predict_case(row, predict))
+        except (InputError, KeyError) as error:
+            skipped.append(Skip(row.id, str(error.args[0])))
+    return Report(
+        rows=count,
+        scored=scored,
+        skipped=skipped,
+        by=groupings(scored, everything=everything),
+        baseline=naive([row.case for row in headline(scored, everything=everything)]),
+        ratios=ratios(scored),
+    )
+
+
+@functools.cache
+def _carried_baseline() -> Baseline:
+    rows = read_records(carried("measured_training.jsonl"))
+    return Baseline(row for row in rows if isinstance(row, Case))
+
+
+def naive(cases: Iterable[Case]) -> dict[str, Summary]:
+    """Errors of the naive baseline by chip: fitted on the carried runs, own model left out."""
+    errors: dict[str, list[float]] = {}
+    for case in cases:
+        if case.task == "sweep" or not case.measured.step_time_s:
+            continue
+        guess = _carried_baseline().step_time_s(case)
+        if guess:
+            errors.setdefault(case.chip, []).append(guess / case.measured.step_time_s - 1)
+    return {chip: summary(found) for chip, found in errors.items()}
+
+
+def to_json(report: Report, cross: dict[str, Summary] | None = None) -> dict[str, Any]:
+    """The report as outputs.md's ``validate`` has it."""
+
+    def table(group: dict[str, Summary]) -> dict[str, Any]:
+        return {name: asdict(one) for name, one in group.items()}
+
+    return {
+        "schema": "chipshift/validate/1",
+        "rows": report.rows,
+        "scored": len(report.scored),
+        "skipped": [asdict(skip) for skip in report.skipped],
+        "by": {name: table(group) for name, group in report.by.items()},
+        "baseline": table(report.baseline),
+        "cross": table(cross or {}),
+        "ratios": report.ratios,
+        "records": [_record(row) for row in report.scored],
+    }
+
+
+def _record(row: Scored) -> dict[str, Any]:
+    c, m, p = row.case, row.case.measured, row.predicted
+    return {
+        "id": c.id,
+        "chip": c.chip,
+        "stack": c.stack,
+        "model": c.model,
+        "remat": row.remat,
+        "predicted": {**{name: getattr(p, name) for name in MEASURES}, "fits": p.fits},
+        "measured": {**{name: getattr(m, name) for name in MEASURES}, "oom": m.oom},
+        "rel_error": {name: row.error.get(name) for name in MEASURES},
+        "inferred": [{"what": w, "value": v, "why": why} for w, v, why in c.inferred],
+    }
+
+
+Progress = Callable[[int], None]

@@ -1,0 +1,175 @@
+"""Published records as jobs, plans and machines: the conventions that the sources differ in."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import pytest
+
+from chipshift.models.model import DenseMlp, MoeMlp
+from chipshift.validate.case import Case, Skip
+from chipshift.validate.records import to_case
+from chipshift.validate.rows import machine_of, model_of, precision_of, remat_of
+
+
+def record(**changes: Any) -> dict[str, Any]:
+    """A Llama-like record on 16 H100s; ``model`` and ``parallelism`` are merged."""
+    row: dict[str, Any] = {
+        "id": "r", "source": "NVIDIA/Megatron-LM:README.md@abc", "chip_key": "h100", "n_chips": 16,
+        "slice_topology": None, "global_batch": 64, "tokens_per_step": 64 * 4096, "microbatch": 1,
+        "remat": None, "remat_class": "none", "optimizer": "adam", "framework": "Megatron",
+        "stack": "megatron", "dtype_class": "bf16", "notes": "", "quality": "A",
+        "task": "pretrain", "scored_step_time_s": 1.5, "measured": {},
+        "model": {"name": "m", "layers": 4, "d_model": 512, "heads": 8, "kv_heads": 2, "d_ff": 1536,
+                  "vocab": 1000, "seq_len": 4096},
+        "parallelism": {"dp": 4, "tp": 2, "pp": 2, "cp": 1, "zero": 1},
+    }  # fmt: skip
+    for key, value in changes.items():
+        row[key] = {**row[key], **value} if key in ("model", "parallelism") else value
+    return row
+
+
+def case(**changes: Any) -> Case:
+    found = to_case(record(**changes))
+    assert isinstance(found, Case), found
+    return found
+
+
+def test_degrees_multiply_to_the_devices_and_the_batch_to_the_job() -> None:
+    # dp 4 × tp 2 × pp 2 = 16 devices; 64 sequences over 4 replicas of 1 a forward: 16 forwards
+    plan = case().plan
+    assert (plan.devices, plan.global_batch, plan.accumulation) == (16, 64, 16)
+    assert plan.optimizer_sharding == "zero1"
+
+
+def test_a_missing_dp_takes_the_rest_and_is_marked() -> None:
+    found = case(parallelism={"dp": None})
+    assert found.plan.dp == 4
+    assert any(what == "dp" for what, _, _ in found.inferred)
+
+
+def test_a_stack_that_shards_gives_the_rest_to_fsdp() -> None:
+    found = case(stack="paxml", parallelism={"dp": None, "tp": None, "pp": 1, "zero": None})
+    assert (found.plan.dp, found.plan.fsdp) == (1, 16)
+
+
+def test_a_printed_dp_that_leaves_ep_out_is_multiplied_by_it() -> None:
+    # 16 devices / (tp 2 × pp 2) = 4 replicas = printed dp 1 × ep 4
+    moe = {"experts": 8, "topk": 2}
+    assert case(model=moe, parallelism={"dp": 1, "ep": 4}).plan.dp == 4
+
+
+def test_maxtexts_own_expert_axis_joins_fsdp() -> None:
+    # fsdp 4 × ep 4 = 16 devices: 16 shards of the batch, experts over 4 of them
+    found = case(
+        stack="maxtext", model={"experts": 8, "topk": 2}, microbatch=4,
+        parallelism={"dp": 1, "fsdp": 4, "tp": 1, "pp": 1, "ep": 4, "zero": None},
+    )  # fmt: skip
+    assert (found.plan.fsdp, found.plan.ep, found.plan.microbatch) == (16, 4, 4.0)
+
+
+def test_a_dp_that_repeats_fsdp_is_dropped() -> None:
+    parallelism = {"dp": 16, "fsdp": 16, "tp": 1, "pp": 1, "zero": 3}
+    plan = case(stack="automodel", parallelism=parallelism).plan
+    assert (plan.dp, plan.fsdp) == (1, 16)
+
+
+def test_a_v7x_chip_is_two_devices_and_its_microbatch_is_a_devices() -> None:
+    # 8 chips = 16 devices = fsdp 4 × cp 4; per_device_batch_size 0.25 × cp 4 = 1 a replica
+    found = case(
+        chip_key="v7x", n_chips=8, stack="maxtext", global_batch=4, tokens_per_step=4 * 4096,
+        microbatch=0.25, slice_topology="2x2x2",
+        parallelism={"dp": 1, "fsdp": 4, "tp": 1, "pp": 1, "cp": 4, "zero": None},
+    )  # fmt: skip
+    assert found.plan.devices == 16
+    assert (found.plan.microbatch, found.plan.accumulation) == (1.0, 1)
+    assert found.machine == "v7x:2x2x2"
+    assert found.chips == 8
+
+
+@pytest.mark.parametrize(
+    ("changes", "why"),
+    [
+        ({"chip_key": "v3"}, "no machine file"),
+        ({"scored_step_time_s": None}, "no step time"),
+        ({"model": {"d_ff": None}}, "d_ff"),
+        ({"tokens_per_step": None, "global_batch": None}, "global batch"),
+        ({"dtype_class": None}, "precision"),
+        ({"parallelism": {"tp": 3}}, "does not divide"),
+    ],
+)
+def test_what_cannot_be_scored_says_why(changes: dict[str, Any], why: str) -> None:
+    found = to_case(record(**changes))
+    assert isinstance(found, Skip)
+    assert why in found.why
+
+
+def test_experts_follow_the_first_dense_layers_and_every_second_layer() -> None:
+    row = record(model={"experts": 8, "topk": 2, "moe_d_ff": 256, "first_dense_layers": 1})
+    model = model_of(row)
+    assert [type(model.layers[i][0].mlp) for i in model.layer_order] == [DenseMlp] + [MoeMlp] * 3
+    row = record(model={"experts": 8, "topk": 1, "moe_every": 2, "shared_experts": 1})
+    model = model_of(row)
+    mlps = [model.layers[i][0].mlp for i in model.layer_order]
+    assert [isinstance(mlp, MoeMlp) for mlp in mlps] == [False, True, False, True]
+    assert isinstance(mlps[1], MoeMlp)
+    assert mlps[1].shared_width == 1536
+
+
+def test_a_mixed_window_model_sees_all_keys_every_few_layers() -> None:
+    model = model_of(record(model={"name": "gpt-oss-20b", "sliding_window": 128}))
+    windows = [model.layers[i][0].attention.window for i in model.layer_order]  # type: ignore[union-attr]
+    assert windows == [128, None, 128, None]
+
+
+@pytest.mark.parametrize(
+    ("kind", "text", "policy"),
+    [
+        ("full", "remat_policy=full", "full"),
+        (None, None, None),
+        ("policy", "remat_policy=custom (decoder_layer_input=device, context=device, "
+         "query_proj=device)", "custom:saved=attention+qkv"),
+        ("offload", "remat_policy=custom (decoder_layer_input=offload, out_proj=offload)",
+         "custom:offload=block_input+out_proj"),
+        ("offload", "scan over layers + host offload", "offload:block_input"),
+        ("policy", "minimal_flash/minimal_with_context", "minimal_with_context"),
+    ],
+)  # fmt: skip
+def test_remat_in_the_words_of_the_estimate(kind: str, text: str, policy: str | None) -> None:
+    assert remat_of(record(remat_class=kind, remat=text)) == policy
+
+
+def test_an_unstated_remat_is_what_a_planner_would_try() -> None:
+    found = case(remat_class=None)
+    assert found.remats == ("none", "selective", "full")
+    assert any(what == "remat" for what, _, _ in found.inferred)
+
+
+def test_stated_dtypes_override_the_stacks_defaults() -> None:
+    row = record(stack="maxtext", optimizer="adamw; mu_dtype=bfloat16; grad_dtype=bfloat16")
+    precision, _ = precision_of(row)
+    assert (precision.moments, precision.gradients, precision.master) == ("bf16", "bf16", "fp32")
+
+
+@pytest.mark.parametrize(
+    ("chip", "chips", "topology", "name"),
+    [
+        ("h100", 512, None, "h100*512"),
+        ("v6e", 256, "16x16", "v6e:16x16"),
+        ("v6e", 512, "2 x v6e-256", "v6e:16x16*2"),
+        ("v5e", 4096, "16 x (16x16) slice(s), DCN data parallel", "v5e:16x16*16"),
+        ("v5p", 1024, "2 slice(s) of v5p-1024 = 512 chips each", "v5p:8x8x8*2"),
+        ("v7x", 256, "4x8x8", "v7x:4x8x8"),
+        ("v6e", 3072, "cloud-tpu-trillium-3072-maxtext", "v6e:16x16*12"),
+        ("v4", 32, "v4-64 (32 chips)", "v4*32"),
+    ],
+)
+def test_machines_are_read_from_the_topologys_text(
+    chip: str, chips: int, topology: str | None, name: str
+) -> None:
+    row = record(chip_key=chip, n_chips=chips, slice_topology=topology)
+    assert machine_of(row) == name
+
+
+def test_lora_computes_no_gradient_of_the_base_weights() -> None:
+    assert case(task="lora").job.trainable_fraction == 0.0
