@@ -1,0 +1,11 @@
+"""Bytes over links: where mesh axes sit, and how long collectives take there."""
+
+from chipshift.fabric.collective import collective_terms, collective_time
+from chipshift.fabric.links import Links, links, links_worked, stack, take
+from chipshift.fabric.paces import KINDS
+from chipshift.fabric.placement import MESH_ORDER, Placement, Segment, assign, group, subgroup
+
+__all__ = [
+    "KINDS", "MESH_ORDER", "Links", "Placement", "Segment", "assign", "collective_terms",
+    "collective_time", "group", "links", "links_worked", "stack", "subgroup", "take",
+]  # fmt: skip

@@ -1,0 +1,237 @@
+"""Where the axes of a mesh sit on the physical axes of a machine.
+
+On a torus the assignment is JAX's (``create_device_mesh`` with split axes allowed): from the last
+mesh axis, which communicates most, to the first. On domains of GPUs it is the order of the ranks:
+the last mesh axis fills the domain first. Slices over the data-centre network go to the first
+mesh axes, as MaxText's ``dcn_*`` axes do by default.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Mapping
+from dataclasses import dataclass, replace
+from functools import lru_cache
+
+from chipshift.errors import InputError
+from chipshift.fabric.axes import Axis, inner_axes, outer_axes
+from chipshift.fabric.jax_mesh import assign_torus
+from chipshift.machines.machine import Domain, Machine
+
+MESH_ORDER = ("pp", "dp", "fsdp", "cp", "tp")
+"""Outermost to innermost; the last communicates most. On several TPU slices the first axes cross
+DCN: hand in ``dp`` before ``pp`` to keep pipelines inside a slice."""
+
+
+@dataclass(frozen=True)
+class Segment:
+    """A piece of one physical axis that belongs to a mesh axis.
+
+    Attributes:
+        axis: ``x y z``, ``core``, ``nvlink``, ``net`` or ``slice``.
+        level: index into ``Machine.fabric``.
+        size: positions in the piece.
+        stride: distance between neighbours of the piece, in positions of the physical axis.
+        wraps: whether the piece closes into a ring.
+        axis_size: positions of the whole physical axis.
+    """
+
+    axis: str
+    level: int
+    size: int
+    stride: int
+    wraps: bool
+    axis_size: int
+
+    @property
+    def whole(self) -> bool:
+        return self.size == self.axis_size
+
+
+@dataclass(frozen=True)
+class Placement:
+    """Where a group of devices sits: ``segments`` outermost first.
+
+    Attributes:
+        size: devices of the group.
+        split: whether a torus axis is shared with another mesh axis, or a group straddles domains
+            that it does not fill evenly.
+        note: what the split costs, in words; "" without one.
+    """
+
+    size: int
+    segments: tuple[Segment, ...]
+    split: bool
+    note: str
+
+
+def assign(machine: Machine, sizes: Mapping[str, int]) -> dict[str, Placement]:
+    """Place each mesh axis; ``sizes`` in mesh order, the last communicating most.
+
+    Never fails for sizes that multiply to ``machine.devices``: splitting a physical axis is
+    allowed, and marked in the placement with its cost.
+
+    Raises:
+        InputError: when a size is below 1 or the product is not the number of devices.
+    """
+    items = tuple(sizes.items())
+    product = math.prod(size for _, size in items)
+    if product != machine.devices or any(size < 1 for _, size in items):
+        written = ",".join(f"{name}={size}" for name, size in items)
+        raise InputError(
+            f"mesh {written} has {product} devices, but {machine.name} has {machine.devices} "
+            f"({machine.chips} chips of {machine.chip.devices_per_chip})"
+        )
+    return dict(_assign(machine.chip.devices_per_chip, machine.fabric, items))
+
+
+def group(placements: Mapping[str, Placement], names: tuple[str, ...]) -> Placement:
+    """The union of several mesh axes, as one group: what gathers over fsdp and cp, say.
+
+    ``names`` in mesh order. Neighbouring pieces of one physical axis are joined again.
+    """
+    segments: list[Segment] = []
+    for name in names:
+        for piece in placements[name].segments:
+            _join(segments, piece)
+    return _placement(segments)
+
+
+def subgroup(placement: Placement, size: int) -> Placement:
+    """The innermost ``size`` devices of a group: expert groups that divide fsdp · cp, say.
+
+    Raises:
+        InputError: when ``size`` does not divide the group.
+    """
+    if size < 1 or placement.size % size:
+        raise InputError(f"a group of {placement.size} devices has no part of {size}")
+    pieces: list[Segment] = []
+    left = size
+    for piece in reversed(placement.segments):
+        take = math.gcd(left, piece.size)
+        left //= take
+        if take == piece.size:
+            pieces.append(piece)
+        elif take > 1:
+            pieces.append(replace(piece, size=take, wraps=False))
+    return _placement(list(reversed(pieces)))
+
+
+@lru_cache(maxsize=65536)
+def _assign(
+    devices_per_chip: int, fabric: tuple[Domain, ...], items: tuple[tuple[str, int], ...]
+) -> tuple[tuple[str, Placement], ...]:
+    names = [name for name, _ in items]
+    sizes = [size for _, size in items]
+    outer, inner = outer_axes(fabric), inner_axes(fabric, devices_per_chip)
+    if any(axis.name == "nvlink" for axis in inner):
+        inside = _fill((*outer, *inner), sizes)
+        return tuple((n, _placement(s)) for n, s in zip(names, inside, strict=True))
+    outside, sizes = _first_axes_over(outer, sizes)
+    inside = _inside_slice(inner, sizes)
+    return tuple(
+        (name, _placement([*out, *segments]))
+        for name, out, segments in zip(names, outside, inside, strict=True)
+    )
+
+
+def _fill(axes: tuple[Axis, ...], sizes: list[int]) -> list[list[Segment]]:
+    """Ranks in order: the last mesh axis takes the innermost physical axis first."""
+    left = [axis.size for axis in axes]
+    pieces: list[list[Segment]] = [[] for _ in sizes]
+    for index in range(len(sizes) - 1, -1, -1):
+        need = sizes[index]
+        for at in range(len(axes) - 1, -1, -1):
+            take = math.gcd(need, left[at])
+            if take > 1:
+                pieces[index].insert(0, _piece(axes[at], take, axes[at].size // left[at]))
+                left[at] //= take
+                need //= take
+    return pieces
+
+
+def _first_axes_over(
+    outer: tuple[Axis, ...], sizes: list[int]
+) -> tuple[list[list[Segment]], list[int]]:
+    """Slices and instances go to the first mesh axes; the rest of each stays inside."""
+    left = [axis.size for axis in outer]
+    pieces: list[list[Segment]] = [[] for _ in sizes]
+    rest = list(sizes)
+    for index in range(len(sizes)):
+        for at, axis in enumerate(outer):
+            take = math.gcd(rest[index], left[at])
+            if take > 1:
+                left[at] //= take
+                rest[index] //= take
+                pieces[index].append(_piece(axis, take, left[at]))
+    return pieces, rest
+
+
+def _inside_slice(inner: tuple[Axis, ...], sizes: list[int]) -> list[list[Segment]]:
+    """JAX's assignment, or its ring of devices on the small slices of two-device chips."""
+    torus = [axis for axis in inner if axis.name != "core"]
+    cores = [axis for axis in inner if axis.name == "core"]
+    devices = math.prod(axis.size for axis in inner)
+    narrow = all(axis.size <= 2 for axis in torus[:2])
+    if cores and cores[0].size == 2 and 8 <= devices <= 32 and narrow:
+        # The ring of eight walks both devices of a chip, then x, then y: z is outermost.
+        return _fill((*reversed(torus), *cores), sizes)
+    matrix = assign_torus(tuple(axis.size for axis in inner), tuple(sizes))
+    pieces: list[list[Segment]] = [[] for _ in sizes]
+    for axis, row in zip(inner, matrix, strict=True):
+        stride = axis.size
+        for index, take in enumerate(row):
+            stride //= take
+            if take > 1:
+                pieces[index].append(_piece(axis, take, stride))
+    return pieces
+
+
+def _piece(axis: Axis, size: int, stride: int) -> Segment:
+    """A piece closes where it reaches round a wrapped axis: whole, or strided to its end."""
+    return Segment(
+        axis.name,
+        axis.level,
+        size,
+        stride,
+        axis.wraps and size * stride == axis.size,
+        axis.size,
+    )
+
+
+def _join(segments: list[Segment], piece: Segment) -> None:
+    """Append a piece, or merge it with the piece of the same axis that it continues."""
+    for at, outer in enumerate(segments):
+        if outer.axis == piece.axis and outer.stride == piece.stride * piece.size:
+            # The joined piece closes exactly where its outer part reached the end of a wrap.
+            segments[at] = replace(outer, size=outer.size * piece.size, stride=piece.stride)
+            return
+    segments.append(piece)
+
+
+def _placement(segments: list[Segment]) -> Placement:
+    notes = [_cost(piece) for piece in segments if not piece.whole and piece.axis in "xyzw"]
+    uneven = _straddles(segments)
+    if uneven:
+        notes.append(uneven)
+    size = math.prod(piece.size for piece in segments)
+    return Placement(size, tuple(segments), bool(notes), "; ".join(notes))
+
+
+def _cost(piece: Segment) -> str:
+    if piece.stride == 1:
+        return f"a contiguous {piece.size} of axis {piece.axis}: a line, one port instead of two"
+    shape = "ring" if piece.wraps else "line"
+    return (
+        f"every {piece.stride}th chip of axis {piece.axis}: a {shape} whose links "
+        f"{piece.stride} groups share"
+    )
+
+
+def _straddles(segments: list[Segment]) -> str:
+    """A group on part of a domain and also across domains does not fill its domains."""
+    inside = [piece for piece in segments if piece.axis == "nvlink"]
+    across = any(piece.axis == "net" for piece in segments)
+    if across and any(piece.stride == 1 and not piece.whole for piece in inside):
+        return "straddles domains that it does not fill"
+    return ""
