@@ -14,7 +14,6 @@ from chipshift.estimate.groups import group_links
 from chipshift.estimate.score import AXES, Score, score
 from chipshift.estimate.setting import Setting, explained, setting
 from chipshift.estimate.stack import default_stack
-from chipshift.fabric import with_link_sources
 from chipshift.jobs.job import TrainJob
 from chipshift.jobs.plan import Plan
 from chipshift.machines.machine import Machine
@@ -151,7 +150,9 @@ def estimate(job: TrainJob, plan: Plan, machine: Machine, stack: str | None = No
     name = stack or default_stack(machine.chip.family, job.stack.value)
     s = setting(job, machine, name)
     check_plan(s, plan)
-    groups = group_links(machine, plan.dp, plan.fsdp, plan.cp, plan.tp, plan.ep, plan.pp)
+    groups = group_links(
+        machine, plan.dp, plan.fsdp, plan.cp, plan.tp, plan.ep, plan.pp, explain=explain
+    )
     numbers: dict[str, Number] = {
         axis: float(getattr(plan, axis))
         for axis in ("dp", "fsdp", "tp", "cp", "ep", "pp", "vpp", "microbatch", "accumulation")
@@ -159,7 +160,6 @@ def estimate(job: TrainJob, plan: Plan, machine: Machine, stack: str | None = No
     if explain:
         s = explained(s)
         numbers = {k: leaf(v, "", k, "plan") for k, v in numbers.items()}
-        groups = {k: with_link_sources(machine, v) for k, v in groups.items()}
     columns = Columns(**numbers, links=groups)
     return finish(s, plan, score(s, columns, choice_of(plan)), price)
 

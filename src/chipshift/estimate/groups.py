@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import Any
 
-from chipshift.fabric import Placement, assign, group, links, rest, subgroup
+from chipshift.fabric import Placement, assign, group, links, links_worked, rest, subgroup
 from chipshift.machines.machine import Machine
 
 ALONE = Placement(1, (), False, "")
@@ -42,8 +42,9 @@ def placements(machine: Machine, dp: int, fsdp: int, cp: int, tp: int, ep: int, 
     }
 
 
-def group_links(machine: Machine, dp: int, fsdp: int, cp: int, tp: int, ep: int, pp: int
-                ) -> dict[str, Any]:  # fmt: skip
-    """The links of every group, as numbers for ``collective_time``."""
+def group_links(machine: Machine, dp: int, fsdp: int, cp: int, tp: int, ep: int, pp: int, *,
+                explain: bool = False) -> dict[str, Any]:  # fmt: skip
+    """The links of every group, as numbers for ``collective_time`` (explaining: with sources)."""
     found = placements(machine, dp, fsdp, cp, tp, ep, pp)
-    return {name: links(machine, placement) for name, placement in found.items()}
+    of = links_worked if explain else links
+    return {name: of(machine, placement) for name, placement in found.items()}

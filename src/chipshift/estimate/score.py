@@ -93,9 +93,9 @@ class _Pass:
         return self.forward + self.recompute + self.input_grad + self.weight_grad
 
 
-def _stage_pass(s: Setting, c: Columns, w: Work, policy: remat.Policy, counts: list[Number],
-                on_stage: Number) -> _Pass:  # fmt: skip
+def _stage_pass(s: Setting, c: Columns, common: Shared, policy: remat.Policy) -> _Pass:
     """One microbatch through the slowest stage: its layers, and the head where that is slower."""
+    w, counts, on_stage = common.work, common.counts, common.on_stage
     parts = [Times(), Times(), Times(), Times()]
     ops: Number = 0.0
     moved: Number = 0.0
@@ -138,38 +138,69 @@ def _three(t: Times) -> tuple[Number, Number, Number]:
     return t.matmul, t.attention, t.memory
 
 
-def score(s: Setting, c: Columns, choice: Choice, w: Work | None = None) -> Score:
+@dataclass(frozen=True)
+class Shared:
+    """What every categorical choice of the same rows has in common.
+
+    Attributes:
+        on_stage, counts: layers of the fullest stage, in all and by kind.
+        comm: collectives of one layer, by kind.
+        gradient_sum, transfer: seconds of the gradient sum over dp, and of one pipeline transfer.
+    """
+
+    work: Work
+    on_stage: Number
+    counts: list[Number]
+    comm: list[LayerTraffic]
+    gradient_sum: Number
+    transfer: Number
+
+
+def shared(s: Setting, c: Columns, w: Work, sequence_parallel: bool) -> Shared:
+    """The part of a score that remat, optimizer sharding and schedule do not change."""
+    on_stage, counts = stage_layers(s, c.pp, c.vpp)
+    dense, experts = stage_params(s, c, counts)
+    return Shared(
+        work=w,
+        on_stage=on_stage,
+        counts=counts,
+        comm=[layer_traffic(s, c, sequence_parallel, i, w.tokens, w.sp)
+              for i in range(len(counts))],
+        gradient_sum=gradient_sum_s(s, c, dense, experts),
+        transfer=pipeline_s(s, c, w),
+    )  # fmt: skip
+
+
+def score(s: Setting, c: Columns, choice: Choice, common: Shared | None = None) -> Score:
     """Every part of ``time_s`` and ``memory_bytes`` for one plan or a table of plans.
 
     Args:
         s: job, machine and stack.
         c: degrees, batch and links.
         choice: the categorical part that all rows share.
-        w: ``work`` of these rows where the caller already has it.
+        common: ``shared`` of these rows where the caller already has it.
     """
     policy = remat.policy(choice.remat, reruns_output=float(s.stack.reruns_output) > 0)
-    w = w or work(s, c.tp, c.cp, c.ep, c.microbatch, choice.sequence_parallel)
-    on_stage, counts = stage_layers(s, c.pp, c.vpp)
-    one = _stage_pass(s, c, w, policy, counts, on_stage)
-    comm = [layer_traffic(s, c, choice, i, w.tokens, w.sp) for i in range(len(counts))]
-    total, exposed = _collectives(s, c, choice, policy, counts, comm, one, w)
+    if common is None:
+        w = work(s, c.tp, c.cp, c.ep, c.microbatch, choice.sequence_parallel)
+        common = shared(s, c, w, choice.sequence_parallel)
+    one = _stage_pass(s, c, common, policy)
+    total, exposed = _collectives(s, c, choice, policy, common, one)
     n = c.accumulation
-    bound = one.compute
-    per_microbatch = {axis: exposed[axis] / n for axis in ("tp", "cp", "ep")}
-    serial = per_microbatch["tp"] + per_microbatch["cp"] + per_microbatch["ep"]
-    third = serial / 3
+    serial = (exposed["tp"] + exposed["cp"] + exposed["ep"]) / n / 3
     bubble = schedule.bubble(
         choice.schedule, c.pp, c.vpp,
-        one.forward.total + third,
-        one.recompute.total + one.input_grad.total + third,
-        one.weight_grad.total + third,
+        one.forward.total + serial,
+        one.recompute.total + one.input_grad.total + serial,
+        one.weight_grad.total + serial,
     )  # fmt: skip
+    bound = one.compute
     time: dict[str, Number] = {
         "matmul": rename(bound.matmul * n, "matmul_s"),
         "attention": rename(bound.attention * n, "attention_s"),
         "memory_bound": rename(bound.memory * n, "memory_bound_s"),
         "bubble": rename(bubble, "bubble_s"),
-        "optimizer": optimizer_s(s, c, choice, counts),
+        "optimizer": optimizer_s(s, c, choice, common.counts),
         "input": 0.0 * n,
     }
     busy = time["matmul"] + time["attention"] + time["memory_bound"] + bubble
@@ -181,13 +212,12 @@ def score(s: Setting, c: Columns, choice: Choice, w: Work | None = None) -> Scor
         total=total,
         exposed=exposed,
         recompute=rename(one.recompute.total * n, "recompute_s"),
-        memory=memory_parts(s, c, choice, policy, counts, w),
+        memory=memory_parts(s, c, choice, policy, common.counts, common.work),
     )
 
 
-def _collectives(s: Setting, c: Columns, choice: Choice, policy: remat.Policy,
-                 counts: list[Number], comm: list[LayerTraffic], one: _Pass, w: Work
-                 ) -> tuple[dict[str, Number], dict[str, Number]]:  # fmt: skip
+def _collectives(s: Setting, c: Columns, choice: Choice, policy: remat.Policy, common: Shared,
+                 one: _Pass) -> tuple[dict[str, Number], dict[str, Number]]:  # fmt: skip
     """Seconds a step of collectives by axis, whole and exposed."""
     st, n = s.stack, c.accumulation
     tp_again = float(policy.recomputes("qkv_proj")) + float(policy.recomputes("mlp_up"))
@@ -198,7 +228,7 @@ def _collectives(s: Setting, c: Columns, choice: Choice, policy: remat.Policy,
     ep: Number = 0.0
     gather: Number = 0.0
     reduce: Number = 0.0
-    for k, t in zip(counts, comm, strict=True):
+    for k, t in zip(common.counts, common.comm, strict=True):
         tp = tp + k * (t.tp_forward + t.tp_backward + t.tp_recompute * tp_again * policy.every)
         cp = cp + k * (t.cp_forward * (1 + cp_again * policy.every) + t.cp_backward)
         ep = ep + k * t.ep_each * (4 + ep_again * policy.every)
@@ -207,17 +237,16 @@ def _collectives(s: Setting, c: Columns, choice: Choice, policy: remat.Policy,
     again = np.where(st.gather_each_microbatch > 0, n, 1.0)
     forward_s = one.forward.total
     backward_s = one.compute.total - forward_s
-    first_gather = comm[0].gather
+    first_gather = common.comm[0].gather
     hidden_gather = exposed_behind(gather, forward_s, st.fsdp_overlap, st.comm_tax)
     hidden_back = exposed_behind(gather + reduce, backward_s, st.fsdp_overlap, st.comm_tax)
-    dense, experts = stage_params(s, c, counts)
-    dp = gradient_sum_s(s, c, dense, experts)
+    dp = common.gradient_sum
     if choice.optimizer_sharding == "none":
         dp_exposed = exposed_behind(dp, backward_s, st.dp_overlap, st.comm_tax)
     else:
         dp_exposed = exposed_behind(dp / 2, backward_s, st.dp_overlap, st.comm_tax) + \
             exposed_behind(dp / 2, forward_s, st.dp_overlap, st.comm_tax)  # fmt: skip
-    pp = pipeline_s(s, c, w) * n * c.vpp * 2
+    pp = common.transfer * n * c.vpp * 2
     total = {"tp": tp * n, "cp": cp * n, "ep": ep * n, "fsdp": (gather * 2 + reduce) * again,
              "dp": dp, "pp": pp}  # fmt: skip
     attention = one.compute.attention

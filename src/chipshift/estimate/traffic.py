@@ -7,7 +7,7 @@ from typing import Any
 
 import numpy as np
 
-from chipshift.estimate.columns import Choice, Columns
+from chipshift.estimate.columns import Columns
 from chipshift.estimate.setting import Setting
 from chipshift.estimate.stage import device_params
 from chipshift.fabric import collective_time
@@ -52,15 +52,15 @@ class LayerTraffic:
     reduce: Number
 
 
-def layer_traffic(s: Setting, c: Columns, choice: Choice, kind: int, tokens: Number, sp: Number
-                  ) -> LayerTraffic:  # fmt: skip
+def layer_traffic(s: Setting, c: Columns, sequence_parallel: bool, kind: int, tokens: Number,
+                  sp: Number) -> LayerTraffic:  # fmt: skip
     """Collectives of one layer of a kind for one microbatch."""
     layer = s.model.layers[kind][0]
     attention = layer.attention
     act = s.bytes.activations
     v_tp = traffic.tensor_parallel_bytes(tokens, s.model.d_model, act)
     tp = c.links["tp"]
-    if choice.sequence_parallel:
+    if sequence_parallel:
         pair = collective_time("all_gather", v_tp, tp) + collective_time("reduce_scatter", v_tp, tp)
     else:
         pair = collective_time("all_reduce", v_tp, tp)

@@ -72,26 +72,31 @@ class EndWork:
     head_weight_grad: Times
 
 
-def matmul_s(op: Op, kernel: MatmulKernel, scale: Number = 1.0) -> tuple[Number, Number, Number]:
-    """Seconds of a matmul's forward, input gradient and weight gradient."""
+def matmul_s(op: Op, kernel: MatmulKernel) -> tuple[Number, Number, Number]:
+    """Seconds of a matmul's forward, input gradient and weight gradient.
+
+    A grouped matmul's achieved share goes by the rows of one expert in all three.
+    """
+    rows = op.m if op.kind == "grouped_matmul" else None
     return (
-        _one_matmul(op.m, op.n, op.k, op.groups, kernel, scale),
-        _one_matmul(op.m, op.k, op.n, op.groups, kernel, scale),
-        _one_matmul(op.k, op.n, op.m, op.groups, kernel, scale),
+        _one_matmul(op.m, op.n, op.k, op.groups, kernel, rows),
+        _one_matmul(op.m, op.k, op.n, op.groups, kernel, rows),
+        _one_matmul(op.k, op.n, op.m, op.groups, kernel, rows),
     )
 
 
 def _one_matmul(m: Number, n: Number, k: Number, groups: Number, kernel: MatmulKernel,
-                scale: Number) -> Number:  # fmt: skip
+                rows: Number | None) -> Number:  # fmt: skip
+    ramp = k if rows is None else rows
     compute = roof.matrix_unit_time(
         roof.padded(m, kernel.tile_m),
         roof.padded(n, kernel.tile_n),
         roof.padded(k, kernel.tile_k),
         groups,
         kernel.peak_flop_per_s,
-        kernel.e_max * scale,
+        kernel.e_max,
         roof.wave_share(m, n, kernel.tile_m, kernel.tile_n, kernel.units, kernel.wave_softness),
-        roof.reduction_share(k, kernel.k_half),
+        roof.reduction_share(ramp, kernel.k_half),
     )
     moved = roof.matmul_bytes(m, n, k, groups, kernel.in_bytes, kernel.out_bytes)
     memory = roof.stream_time(moved, kernel.hbm_bytes_per_s, kernel.e_hbm)
@@ -100,9 +105,9 @@ def _one_matmul(m: Number, n: Number, k: Number, groups: Number, kernel: MatmulK
 
 def attention_s(op: Op, kernel: AttentionKernel, kernels: Kernels) -> tuple[Number, Number]:
     """Seconds of attention forward and backward."""
-    share = roof.attention_share(op.kv_len, kernel.e_forward, kernel.s_half_forward)
+    share = roof.attention_share(op.keys, kernel.e_forward, kernel.s_half_forward)
     forward = roof.attention_compute_time(op.flops, kernel.peak_flop_per_s, share)
-    back = roof.attention_share(op.kv_len, kernel.e_backward, kernel.s_half_backward)
+    back = roof.attention_share(op.keys, kernel.e_backward, kernel.s_half_backward)
     backward = roof.attention_compute_time(
         op.flops * kernel.backward_flops, kernel.peak_flop_per_s, back
     )
@@ -145,9 +150,9 @@ def _op_times(op: Op, kernels: Kernels, stack: Stack, trainable: Number
     """Forward, input gradient and weight gradient of one op."""
     if op.kind in ("matmul", "grouped_matmul"):
         small = op.name in ("router", "lm_head")
-        kernel = scaled(kernels.plain if small else kernels.matmul, stack.matmul_scale)
-        scale = kernels.grouped_scale if op.kind == "grouped_matmul" else 1.0
-        forward, into_input, into_weight = matmul_s(op, kernel, scale)
+        own = kernels.grouped if op.kind == "grouped_matmul" else kernels.matmul
+        kernel = scaled(kernels.plain if small else own, stack.matmul_scale)
+        forward, into_input, into_weight = matmul_s(op, kernel)
         cast = _cast_s(op, kernels, stack, kernel)
         return (
             Times(matmul=rename(forward, f"{op.name}_forward_s"), memory=cast),

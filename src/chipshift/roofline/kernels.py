@@ -69,14 +69,14 @@ class Kernels:
 
     Attributes:
         matmul: of the job's compute dtype; ``plain``: bf16, for head, router and the like.
-        grouped_scale: speed of grouped expert matmuls over plain ones of the same shape.
+        grouped: the grouped matmul of routed experts; its ``k_half`` counts rows of one expert.
         stream_e_hbm: share of HBM bandwidth that memory-bound ops reach.
     """
 
     matmul: MatmulKernel
     plain: MatmulKernel
     attention: AttentionKernel
-    grouped_scale: Number
+    grouped: MatmulKernel
     hbm_bytes_per_s: Number
     stream_e_hbm: Number
     evidence: str
@@ -140,6 +140,19 @@ def matmul_kernel(chip: Chip, dtype: str, in_bytes: float, out_bytes: float = 2.
     )
 
 
+def grouped_kernel(chip: Chip, dtype: str, main: MatmulKernel) -> MatmulKernel:
+    """The experts' grouped matmul: measured where there is a table, else the plain one's figures.
+
+    Its share grows with the rows an expert is given (``rows_half`` of them reach half).
+    """
+    tables = _data(chip.key).get("grouped_matmul", {})
+    table = tables.get(dtype) or tables.get("bf16") or {}
+    names = ("e_max", "e_hbm", "launch_s")
+    changes = {name: _plain(table[name]) for name in names if name in table}
+    rows_half = _plain(table["rows_half"]) if "rows_half" in table else 100.0
+    return replace(main, k_half=rows_half, **changes)
+
+
 def peak(chip: Chip, dtype: str) -> float:
     """Peak of one device for a dtype, by the chip's own name for it."""
     names = [dtype, {"nvfp4": "fp4", "mxfp8": "fp8", "mxfp4": "fp4"}.get(dtype, dtype)]
@@ -162,7 +175,7 @@ def attention_kernel(chip: Chip, head_dim: float) -> AttentionKernel:
         e_backward=backward.get("e_max", 0.8 * e_forward),
         s_half_backward=backward.get("s_half", forward.get("s_half", 512.0)),
         backward_flops=2.5,
-        launch_s=3e-6,
+        launch_s=forward.get("launch_s", 3e-6),
     )
 
 
@@ -172,7 +185,7 @@ def _nearest_width(table: dict[str, Any], head_dim: float) -> dict[str, float]:
     if not widths:
         return {}
     best = min(widths, key=lambda key: abs(float(key[2:]) - head_dim))
-    return {k: _plain(v) for k, v in table[best].items() if k in ("e_max", "s_half")}
+    return {k: _plain(v) for k, v in table[best].items() if k in ("e_max", "s_half", "launch_s")}
 
 
 def kernels(chip: Chip, dtype: str, in_bytes: float, head_dim: float) -> Kernels:
@@ -185,7 +198,7 @@ def kernels(chip: Chip, dtype: str, in_bytes: float, head_dim: float) -> Kernels
         matmul=main,
         plain=matmul_kernel(chip, "bf16", 2.0),
         attention=attention_kernel(chip, head_dim),
-        grouped_scale=_plain(data.get("grouped_matmul", {}).get("scale", 0.85)),
+        grouped=grouped_kernel(chip, dtype, main),
         hbm_bytes_per_s=main.hbm_bytes_per_s,
         stream_e_hbm=_plain(stream.get("e_hbm", main.e_hbm)),
         evidence=evidence,

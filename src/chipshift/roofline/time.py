@@ -67,9 +67,9 @@ def op_time(compute_s: Number, memory_s: Number, launch_s: Number) -> Number:
 
 
 @formula(unit="1", source="attention kernels gain with length: s_half keys reach half of e_max")
-def attention_share(kv_len: Number, e_max: Number, s_half: Number) -> Number:
-    """Achieved share of peak of an attention kernel over ``kv_len`` keys."""
-    return e_max * kv_len / (kv_len + s_half)
+def attention_share(keys: Number, e_max: Number, s_half: Number) -> Number:
+    """Achieved share of peak of an attention kernel that meets ``keys`` keys a query."""
+    return e_max * keys / (keys + s_half)
 
 
 @formula(unit="s", source="attention FLOPs over peak × achieved share")
