@@ -55,7 +55,7 @@ def test_side_by_side_in_the_same_units(capsys: pytest.CaptureFixture[str]) -> N
     assert text.splitlines()[0].split() == ["h100", "v6e", "v7x", "v7x"]
     assert text.splitlines()[1].split() == ["a", "chip", "a", "device"]
     assert row_of(text, "bf16, TFLOP/s") == ["989.4", "918.0", "2,307.0", "1,153.5"]
-    assert row_of(text, "HBM usable, GiB") == ["79.11", "31.25", "192.00", "96.00"]
+    assert row_of(text, "HBM usable, GiB") == ["79.11", "31.25", "189.50", "94.75"]
     # 989.4e12/3350e9 = 295, 918e12/1638e9 = 560, 2307e12/7380e9 = 313
     assert row_of(text, "bf16, FLOP/B") == ["295", "560", "313", "313"]
     # 18 x 25; 4 x 100; 6 x 100, and half of it for each device
