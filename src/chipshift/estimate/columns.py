@@ -18,6 +18,7 @@ class Columns:
     """Degrees and batch of one plan or many, and the links of each group that communicates.
 
     Attributes:
+        etp: tensor parallel devices of an expert (tp itself unless the plan says otherwise).
         links: for each of GROUPS the links it runs over (fabric.Links, numbers of equal length).
     """
 
@@ -26,6 +27,7 @@ class Columns:
     tp: Number
     cp: Number
     ep: Number
+    etp: Number
     pp: Number
     vpp: Number
     microbatch: Number

@@ -151,12 +151,13 @@ def estimate(job: TrainJob, plan: Plan, machine: Machine, stack: str | None = No
     s = setting(job, machine, name)
     check_plan(s, plan)
     groups = group_links(
-        machine, plan.dp, plan.fsdp, plan.cp, plan.tp, plan.ep, plan.pp, explain=explain
+        machine, plan.dp, plan.fsdp, plan.cp, plan.tp, plan.ep, plan.pp, plan.etp, explain=explain
     )
     numbers: dict[str, Number] = {
         axis: float(getattr(plan, axis))
         for axis in ("dp", "fsdp", "tp", "cp", "ep", "pp", "vpp", "microbatch", "accumulation")
     }
+    numbers["etp"] = float(plan.etp or plan.tp)
     if explain:
         s = explained(s)
         numbers = {k: leaf(v, "", k, "plan") for k, v in numbers.items()}

@@ -16,8 +16,8 @@ def mesh_order(machine: Machine) -> tuple[str, ...]:
     return ("dp", "pp", "fsdp", "cp", "tp") if crosses_dcn else ("pp", "dp", "fsdp", "cp", "tp")
 
 
-def placements(machine: Machine, dp: int, fsdp: int, cp: int, tp: int, ep: int, pp: int
-               ) -> dict[str, Placement]:  # fmt: skip
+def placements(machine: Machine, dp: int, fsdp: int, cp: int, tp: int, ep: int, pp: int,
+               etp: int = 0) -> dict[str, Placement]:  # fmt: skip
     """Where each group of ``columns.GROUPS`` sits.
 
     Expert groups take the innermost devices of dp × fsdp × cp, as Megatron and torchtitan do.
@@ -29,22 +29,24 @@ def placements(machine: Machine, dp: int, fsdp: int, cp: int, tp: int, ep: int, 
     at = assign(machine, {axis: sizes[axis] for axis in mesh_order(machine)})
     shards = group(at, ("fsdp", "cp")) if fsdp > 1 else ALONE
     sums = at["dp"] if fsdp > 1 else group(at, ("dp", "cp"))
-    inside = min(ep, shards.size)
+    over_tp = ep if not etp or etp == tp else max(1, ep * etp // tp)
+    inside = min(over_tp, shards.size)
+    pool = ("dp", "fsdp", "cp") if not etp or etp == tp else ("dp", "fsdp", "cp", "tp")
     return {
         "tp": at["tp"],
         "cp": at["cp"],
-        "ep": subgroup(group(at, ("dp", "fsdp", "cp")), ep),
+        "ep": subgroup(group(at, pool), ep),
         "weights": shards,
         "expert_weights": rest(shards, inside),
         "dp": sums,
-        "expert_dp": rest(sums, ep // inside),
+        "expert_dp": rest(sums, over_tp // inside),
         "pp": at["pp"],
     }
 
 
-def group_links(machine: Machine, dp: int, fsdp: int, cp: int, tp: int, ep: int, pp: int, *,
-                explain: bool = False) -> dict[str, Any]:  # fmt: skip
+def group_links(machine: Machine, dp: int, fsdp: int, cp: int, tp: int, ep: int, pp: int, etp: int = 0,
+                *, explain: bool = False) -> dict[str, Any]:  # fmt: skip
     """The links of every group, as numbers for ``collective_time`` (explaining: with sources)."""
-    found = placements(machine, dp, fsdp, cp, tp, ep, pp)
+    found = placements(machine, dp, fsdp, cp, tp, ep, pp, etp)
     of = links_worked if explain else links
     return {name: of(machine, placement) for name, placement in found.items()}

@@ -19,18 +19,23 @@ Number = Any
 PARTS = ("weights", "gradients", "optimizer", "activations", "logits", "collectives", "overhead")
 
 
-def optimizer_shards(c: Columns, choice: Choice, ep: Number) -> Number:
-    """Devices that share one copy of a weight's optimizer state (ep = 1 for what is no expert)."""
+def weight_cuts(c: Columns) -> tuple[Number, Number]:
+    """Devices that share one copy of a weight, and of an expert's."""
+    experts = memory.expert_shards(c.fsdp, c.cp, c.tp, c.etp, c.ep)
+    return memory.weight_shards(c.fsdp, c.cp), experts
+
+
+def optimizer_cuts(c: Columns, choice: Choice) -> tuple[Number, Number]:
+    """Devices that share one copy of a weight's optimizer state, and of an expert's."""
     if choice.optimizer_sharding == "none":
-        return memory.weight_shards(c.fsdp, c.cp, ep)
-    return np.maximum(memory.gradient_replicas(c.dp, c.fsdp, c.cp, ep), 1.0)
+        return weight_cuts(c)
+    experts = memory.expert_replicas(c.dp, c.fsdp, c.cp, c.tp, c.etp, c.ep)
+    return memory.gradient_replicas(c.dp, c.fsdp, c.cp), np.maximum(experts, 1.0)
 
 
-def gradient_shards(c: Columns, choice: Choice, ep: Number) -> Number:
-    """Devices that share one copy of a weight's gradient."""
-    if choice.optimizer_sharding == "zero2":
-        return optimizer_shards(c, choice, ep)
-    return memory.weight_shards(c.fsdp, c.cp, ep)
+def gradient_cuts(c: Columns, choice: Choice) -> tuple[Number, Number]:
+    """Devices that share one copy of a weight's gradient, and of an expert's."""
+    return optimizer_cuts(c, choice) if choice.optimizer_sharding == "zero2" else weight_cuts(c)
 
 
 def memory_parts(s: Setting, c: Columns, choice: Choice, policy: Policy, counts: list[Number],
@@ -59,9 +64,9 @@ def _stage_parts(s: Setting, c: Columns, choice: Choice, policy: Policy, counts:
                  w: Any, *, last: bool) -> dict[str, Number]:  # fmt: skip
     """Bytes by part on the first stage (embedding, most in flight) or the last (head, logits)."""
     dense, experts = _params(s, c, counts, last)
-    wd, we = memory.weight_shards(c.fsdp, c.cp, 1.0), memory.weight_shards(c.fsdp, c.cp, c.ep)
-    gd, ge = gradient_shards(c, choice, 1.0), gradient_shards(c, choice, c.ep)
-    od, oe = optimizer_shards(c, choice, 1.0), optimizer_shards(c, choice, c.ep)
+    wd, we = weight_cuts(c)
+    gd, ge = gradient_cuts(c, choice)
+    od, oe = optimizer_cuts(c, choice)
     b = s.bytes
     kept = memory.optimizer_bytes_per_param(b.master, b.moments, b.moments_per_param) * s.trainable
     state = memory.state_bytes

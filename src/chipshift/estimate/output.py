@@ -43,7 +43,7 @@ def job_json(job: TrainJob) -> dict[str, Any]:
 
 def plan_json(plan: Plan, machine: Machine) -> dict[str, Any]:
     """The contract's ``plan`` object, with the physical axes each mesh axis sits on."""
-    at = placements(machine, plan.dp, plan.fsdp, plan.cp, plan.tp, plan.ep, plan.pp)
+    at = placements(machine, plan.dp, plan.fsdp, plan.cp, plan.tp, plan.ep, plan.pp, plan.etp)
     degrees = {"dp": plan.dp, "fsdp": plan.fsdp, "tp": plan.tp, "cp": plan.cp, "pp": plan.pp}
     found = {"tp": at["tp"], "cp": at["cp"], "pp": at["pp"]}
     if plan.fsdp > 1:
@@ -55,7 +55,7 @@ def plan_json(plan: Plan, machine: Machine) -> dict[str, Any]:
         for axis in mesh_order(machine)
         if degrees[axis] > 1 and axis in found
     }
-    keys = ("dp", "fsdp", "tp", "cp", "ep", "pp", "vpp", "microbatch", "accumulation", "remat",
+    keys = ("dp", "fsdp", "tp", "cp", "ep", "etp", "pp", "vpp", "microbatch", "accumulation", "remat",
             "optimizer_sharding", "schedule")  # fmt: skip
     return {key: getattr(plan, key) for key in keys} | {"axes": axes}
 

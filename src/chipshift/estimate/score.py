@@ -12,7 +12,7 @@ from typing import Any
 import numpy as np
 
 from chipshift.estimate.columns import Choice, Columns
-from chipshift.estimate.memory import memory_parts, optimizer_shards
+from chipshift.estimate.memory import memory_parts, optimizer_cuts
 from chipshift.estimate.setting import Setting
 from chipshift.estimate.stage import stage_layers, stage_params
 from chipshift.estimate.traffic import (
@@ -22,14 +22,14 @@ from chipshift.estimate.traffic import (
     gradient_sum_s,
     layer_traffic,
 )
-from chipshift.estimate.work import EndWork, LayerWork, Times, end_work, layer_work
+from chipshift.estimate.work import EndWork, LayerWork, Times, absent, end_work, layer_work, plus
 from chipshift.fabric import collective_time
 from chipshift.models.ops import Cut
 from chipshift.parallel import remat, schedule
 from chipshift.parallel.memory import gradient_replicas, optimizer_bytes_per_param
 from chipshift.parallel.traffic import pipeline_bytes
 from chipshift.roofline.time import stream_time
-from chipshift.worked import formula, rename
+from chipshift.worked import formula, plain, rename
 
 Number = Any
 
@@ -63,13 +63,13 @@ def device_tokens(microbatch: Number, seq_len: Number, cp: Number) -> Number:
     return microbatch * seq_len / cp
 
 
-def work(s: Setting, tp: Number, cp: Number, ep: Number, microbatch: Number,
+def work(s: Setting, tp: Number, cp: Number, ep: Number, etp: Number, microbatch: Number,
          sequence_parallel: bool) -> Work:  # fmt: skip
     """Op times and stored tensors for distinct cuts."""
     tokens = device_tokens(microbatch, s.seq_len, cp)
     sp = tp if sequence_parallel else 1.0
     imbalance = np.where(ep > 1, s.stack.moe_imbalance, 1.0)
-    cut = Cut(tokens, s.seq_len, tp, ep, sp, imbalance)
+    cut = Cut(tokens, s.seq_len, tp, ep, sp, imbalance, etp)
     layers = [
         layer_work(layer, s.model.d_model, cut, s.kernels, s.stack, s.trainable)
         for layer, _ in s.model.layers
@@ -112,30 +112,26 @@ def _stage_pass(s: Setting, c: Columns, common: Shared, policy: remat.Policy) ->
         for tensor in policy.offloaded:
             moved = moved + one.stored_elements.get(tensor, 0.0) * 2 * count * policy.every
     offload = moved * 2 / s.host_link_bytes_per_s if policy.offloaded else 0.0
-    spare = np.where(c.pp > 1, schedule.spare_places(s.model.n_layers * 1.0, c.pp, c.vpp), 0.0)
-    kept = 1 - spare / on_stage
-    ends = (w.ends.head_forward, Times(), w.ends.head_input_grad, w.ends.head_weight_grad)
-    body = parts[0] + parts[1] + parts[2] + parts[3]
-    head = ends[0] + ends[2] + ends[3]
-    last_is_slower = (body.total * kept + head.total) > body.total
-    embed = np.where(c.pp > 1, 0.0, 1.0)
-
-    def slowest(layers: Times, end: Times, first: Times) -> Times:
-        return Times(
-            *(
-                np.where(last_is_slower, a * kept + b, a) + e * embed
-                for a, b, e in zip(_three(layers), _three(end), _three(first), strict=True)
-            )
-        )
-
+    names = ("forward", "recompute", "input_grad", "weight_grad")
+    layers = [part.named(f"layers_{name}") for part, name in zip(parts, names, strict=True)]
     none = Times()
-    chosen = [slowest(p, e, w.ends.embedding if i == 0 else none)
-              for i, (p, e) in enumerate(zip(parts, ends, strict=True))]  # fmt: skip
+    ends = (w.ends.head_forward, none, w.ends.head_input_grad, w.ends.head_weight_grad)
+    heads = [part.named(f"head_{name}") for part, name in zip(ends, names, strict=True)]
+    spare = np.where(c.pp > 1, schedule.spare_places(s.model.n_layers * 1.0, c.pp, c.vpp), 0.0)
+    kept = rename(1 - spare / on_stage, "last_stage_layers_share")
+    body = rename((layers[0] + layers[1] + layers[2] + layers[3]).total, "layers_s")
+    head = rename((heads[0] + heads[2] + heads[3]).total, "head_s")
+    last_is_slower = rename(body * kept + head > body, "last_stage_is_slower")
+    embed = rename(np.where(c.pp > 1, 0.0, 1.0), "embedding_on_stage")
+    chosen: list[Times] = []
+    for i, (a, b) in enumerate(zip(layers, heads, strict=True)):
+        first = w.ends.embedding.times(embed) if i == 0 else none
+        slowest = [
+            x if absent(x) and absent(y) else np.where(last_is_slower, plus(x * kept, y), x)
+            for x, y in zip(a.parts, b.parts, strict=True)
+        ]
+        chosen.append((Times(*slowest) + first).named(f"stage_{names[i]}"))
     return _Pass(chosen[0], chosen[1], chosen[2], chosen[3], ops, offload)
-
-
-def _three(t: Times) -> tuple[Number, Number, Number]:
-    return t.matmul, t.attention, t.memory
 
 
 @dataclass(frozen=True)
@@ -182,7 +178,7 @@ def score(s: Setting, c: Columns, choice: Choice, common: Shared | None = None) 
     """
     policy = remat.policy(choice.remat, reruns_output=float(s.stack.reruns_output) > 0)
     if common is None:
-        w = work(s, c.tp, c.cp, c.ep, c.microbatch, choice.sequence_parallel)
+        w = work(s, c.tp, c.cp, c.ep, c.etp, c.microbatch, choice.sequence_parallel)
         common = shared(s, c, w, choice.sequence_parallel)
     one = _stage_pass(s, c, common, policy)
     total, exposed = _collectives(s, c, choice, policy, common, one)
@@ -196,12 +192,12 @@ def score(s: Setting, c: Columns, choice: Choice, common: Shared | None = None) 
     )  # fmt: skip
     bound = one.compute
     time: dict[str, Number] = {
-        "matmul": rename(bound.matmul * n, "matmul_s"),
-        "attention": rename(bound.attention * n, "attention_s"),
-        "memory_bound": rename(bound.memory * n, "memory_bound_s"),
+        "matmul": rename(bound.named("microbatch").matmul * n, "matmul_s"),
+        "attention": rename(bound.named("microbatch").attention * n, "attention_s"),
+        "memory_bound": rename(bound.named("microbatch").memory * n, "memory_bound_s"),
         "bubble": rename(bubble, "bubble_s"),
         "optimizer": optimizer_s(s, c, choice, common.counts),
-        "input": 0.0 * n,
+        "input": np.zeros_like(plain(n)) + 0.0,
     }
     busy = time["matmul"] + time["attention"] + time["memory_bound"] + bubble
     for axis in AXES:
@@ -276,7 +272,8 @@ def optimizer_s(s: Setting, c: Columns, choice: Choice, counts: list[Number]) ->
     dense, experts = stage_params(s, c, counts)
     kept = optimizer_bytes_per_param(s.bytes.master, s.bytes.moments, s.bytes.moments_per_param)
     moved = optimizer_traffic_bytes(kept, s.bytes.gradients, s.bytes.weights, s.trainable)
-    owned = dense / optimizer_shards(c, choice, 1.0) + experts / optimizer_shards(c, choice, c.ep)
+    shared_by, experts_by = optimizer_cuts(c, choice)
+    owned = dense / shared_by + experts / experts_by
     seconds = stream_time(
         owned * moved * s.stack.optimizer_passes, s.kernels.hbm_bytes_per_s, s.kernels.stream_e_hbm
     )
@@ -304,7 +301,7 @@ def other_s(s: Setting, c: Columns, policy: remat.Policy, one: _Pass, busy: Numb
     passes = 3.0 + (policy.every if policy.name == "full" else 0.0)
     host = one.ops * s.stack.host_s_per_op * passes
     doublings = np.log2(np.maximum(s.devices / s.devices_per_host, 1.0))
-    replicas = gradient_replicas(c.dp, c.fsdp, c.cp, 1.0)
+    replicas = gradient_replicas(c.dp, c.fsdp, c.cp)
     alone = np.where(replicas * c.tp * c.pp > 1, 1.0, 0.0)
     seconds = other_time(
         host, one.compute.total, c.accumulation, one.offload, s.stack.step_overhead_s,

@@ -85,7 +85,7 @@ def setting(job: TrainJob, machine: Machine, stack_name: str) -> Setting:
     sizes = Bytes(
         compute=compute,
         weights=weights,
-        gathered=min(weights, 2.0),
+        gathered=DTYPE_BYTES[p.gather] if p.gather else weights,
         gradients=DTYPE_BYTES[p.gradients],
         reduce=DTYPE_BYTES[p.reduce],
         master=master,

@@ -65,7 +65,7 @@ def device_params(s: Setting, c: Columns, kind: int) -> tuple[Number, Number]:
     p = layer_params(s.model.layers[kind][0], s.model.d_model)
     return (
         memory.cut_params(p.total - p.experts, c.tp, 1.0),
-        memory.cut_params(p.experts, c.tp, c.ep),
+        memory.cut_params(p.experts, c.etp, c.ep),
     )
 
 

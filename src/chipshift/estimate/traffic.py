@@ -8,11 +8,12 @@ from typing import Any
 import numpy as np
 
 from chipshift.estimate.columns import Columns
+from chipshift.estimate.memory import weight_cuts
 from chipshift.estimate.setting import Setting
 from chipshift.estimate.stage import device_params
 from chipshift.fabric import collective_time
 from chipshift.models.model import MoeMlp
-from chipshift.parallel import memory, traffic
+from chipshift.parallel import traffic
 from chipshift.worked import formula, rename
 
 Number = Any
@@ -109,11 +110,10 @@ def gradient_sum_s(s: Setting, c: Columns, dense: Number, experts: Number) -> Nu
     Args:
         dense, experts: parameters of the stage on a device before sharding.
     """
-    w = memory.weight_shards(c.fsdp, c.cp, 1.0)
+    w, we = weight_cuts(c)
     v = traffic.gradient_reduce_bytes(dense / w, s.bytes.reduce)
     time = collective_time("all_reduce", v, c.links["dp"])
     if any(isinstance(layer.mlp, MoeMlp) for layer, _ in s.model.layers):
-        we = memory.weight_shards(c.fsdp, c.cp, c.ep)
         v_experts = traffic.gradient_reduce_bytes(experts / we, s.bytes.reduce)
         time = time + collective_time("all_reduce", v_experts, c.links["expert_dp"])
     return rename(time, "gradient_sum_s")

@@ -20,6 +20,18 @@ from chipshift.worked import formula, rename
 Number = Any
 
 
+def absent(part: Number) -> bool:
+    """Whether a part is the plain zero that stands for nothing at all."""
+    return isinstance(part, float) and part == 0.0
+
+
+def plus(a: Number, b: Number) -> Number:
+    """a + b, without the zeros of absent parts in the derivation's text."""
+    if absent(a):
+        return b
+    return a if absent(b) else a + b
+
+
 @dataclass(frozen=True)
 class Times:
     """Seconds by what bounds them: matrix units, the attention kernel, memory traffic."""
@@ -30,17 +42,26 @@ class Times:
 
     def __add__(self, other: Times) -> Times:
         return Times(
-            self.matmul + other.matmul,
-            self.attention + other.attention,
-            self.memory + other.memory,
+            plus(self.matmul, other.matmul),
+            plus(self.attention, other.attention),
+            plus(self.memory, other.memory),
         )
 
     def times(self, factor: Number) -> Times:
-        return Times(self.matmul * factor, self.attention * factor, self.memory * factor)
+        return Times(*(part if absent(part) else part * factor for part in self.parts))
+
+    def named(self, name: str) -> Times:
+        """The same under names for a derivation: ``<name>_matmul_s`` and so on."""
+        kinds = ("matmul", "attention", "memory")
+        return Times(*(rename(p, f"{name}_{k}_s") for p, k in zip(self.parts, kinds, strict=True)))
+
+    @property
+    def parts(self) -> tuple[Number, Number, Number]:
+        return self.matmul, self.attention, self.memory
 
     @property
     def total(self) -> Number:
-        return self.matmul + self.attention + self.memory
+        return plus(plus(self.matmul, self.attention), self.memory)
 
 
 @dataclass(frozen=True)

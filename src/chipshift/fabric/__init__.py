@@ -3,9 +3,9 @@
 from chipshift.fabric.collective import collective_terms, collective_time
 from chipshift.fabric.links import Links, links, links_worked, stack, take
 from chipshift.fabric.paces import KINDS
-from chipshift.fabric.placement import MESH_ORDER, Placement, Segment, assign, group, subgroup
+from chipshift.fabric.placement import MESH_ORDER, Placement, Segment, assign, group, rest, subgroup
 
 __all__ = [
     "KINDS", "MESH_ORDER", "Links", "Placement", "Segment", "assign", "collective_terms",
-    "collective_time", "group", "links", "links_worked", "stack", "subgroup", "take",
+    "collective_time", "group", "links", "links_worked", "rest", "stack", "subgroup", "take",
 ]  # fmt: skip

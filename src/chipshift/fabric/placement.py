@@ -117,6 +117,27 @@ def subgroup(placement: Placement, size: int) -> Placement:
     return _placement(list(reversed(pieces)))
 
 
+def rest(placement: Placement, inner: int) -> Placement:
+    """What is left of a group beside its innermost ``inner`` devices: one from each such part.
+
+    Raises:
+        InputError: when ``inner`` does not divide the group.
+    """
+    if inner < 1 or placement.size % inner:
+        raise InputError(f"a group of {placement.size} devices has no part of {inner}")
+    pieces: list[Segment] = []
+    left = inner
+    for piece in reversed(placement.segments):
+        taken = math.gcd(left, piece.size)
+        left //= taken
+        if taken == 1:
+            pieces.append(piece)
+        elif taken < piece.size:
+            size, stride = piece.size // taken, piece.stride * taken
+            pieces.append(replace(piece, size=size, stride=stride))
+    return _placement(list(reversed(pieces)))
+
+
 @lru_cache(maxsize=65536)
 def _assign(
     devices_per_chip: int, fabric: tuple[Domain, ...], items: tuple[tuple[str, int], ...]

@@ -109,7 +109,7 @@ def attention_params(attention: Attention, d_model: int) -> int:
         kv_heads = 0 if a.kv_shared else a.kv_heads
         d_kv = d_model if a.kv_input is None else a.kv_input
         projected = gqa_params(d_model, a.heads, kv_heads, a.head_dim, a.v_head_dim, d_kv)
-        return projected + a.gate_params if a.gate_params else projected
+        return projected + a.gate_params
     queries = (
         query_params(d_model, a.heads, a.head_dim)
         if a.q_lora_rank is None

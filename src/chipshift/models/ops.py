@@ -12,7 +12,7 @@ from typing import Any
 import numpy as np
 
 from chipshift.models.model import Attention, DenseMlp, Layer, Model, MoeMlp
-from chipshift.worked import formula
+from chipshift.worked import formula, plain
 
 Number = Any
 """A float, an array of floats or a Worked."""
@@ -28,6 +28,7 @@ class Cut:
         tp: tensor parallel degree.
         ep: expert parallel degree.
         sp: degree by which the activations outside the matmuls are cut (tp, or 1).
+        etp: tensor parallel degree inside an expert.
         imbalance: rows of the busiest expert group over the mean (1 = balanced).
     """
 
@@ -37,6 +38,7 @@ class Cut:
     ep: Number = 1.0
     sp: Number = 1.0
     imbalance: Number = 1.0
+    etp: Number = 1.0
 
 
 @dataclass(frozen=True)
@@ -158,8 +160,10 @@ def mlp_ops(mlp: DenseMlp | MoeMlp, d_model: Number, cut: Cut) -> list[Op]:
     """Feed-forward of one layer on one device: dense, or router, experts and shared experts."""
     if isinstance(mlp, DenseMlp):
         return _dense_ops("mlp", mlp.width, mlp.matrices, d_model, cut)
-    t, f = cut.tokens, mlp.width / cut.tp
-    rows = rows_per_expert(t, mlp.top_k, cut.ep, mlp.experts, cut.imbalance)
+    t, f = cut.tokens, mlp.width / cut.etp
+    # with etp < tp the tokens of the tp group are spread over its devices before they are sent
+    sent = t * cut.etp / cut.tp
+    rows = rows_per_expert(sent, mlp.top_k, cut.ep, mlp.experts, cut.imbalance)
     held = mlp.experts / cut.ep
     up, routed = (mlp.matrices - 1) * f, t * mlp.top_k
     ops = [
@@ -172,7 +176,7 @@ def mlp_ops(mlp: DenseMlp | MoeMlp, d_model: Number, cut: Cut) -> list[Op]:
            flops=matmul_flops(rows, d_model, f, held)),
         Op("unpermute", "permute", elements=routed * d_model / cut.sp),
     ]  # fmt: skip
-    if mlp.shared_width:
+    if plain(mlp.shared_width):
         ops += _dense_ops("shared", mlp.shared_width, mlp.matrices, d_model, cut)
     return ops
 

@@ -18,18 +18,31 @@ Number = Any
 @formula(
     unit="devices", source="FSDP (ZeRO-3) shards over fsdp × cp; the experts' over what ep leaves"
 )
-def weight_shards(fsdp: Number, cp: Number, ep: Number) -> Number:
-    """Devices that share one copy of a weight; pass ep = 1 for weights that are not experts."""
-    return np.where(fsdp > 1, np.maximum(fsdp * cp / ep, 1), 1)
+def weight_shards(fsdp: Number, cp: Number) -> Number:
+    """Devices that share one copy of a weight that is not an expert's."""
+    return np.where(fsdp > 1, fsdp * cp, 1)
+
+
+@formula(unit="devices", source="experts are sharded over what ep leaves of the weights' shards")
+def expert_shards(fsdp: Number, cp: Number, tp: Number, etp: Number, ep: Number) -> Number:
+    """Devices that share one copy of an expert's weight."""
+    return np.where(fsdp > 1, np.maximum(fsdp * cp * (tp / etp) / ep, 1), 1)
 
 
 @formula(
     unit="devices",
     source="gradients of a weight are summed over dp × fsdp × cp, experts' over what ep leaves",
 )
-def gradient_replicas(dp: Number, fsdp: Number, cp: Number, ep: Number) -> Number:
-    """Devices that each compute a gradient for the same weight."""
-    return dp * fsdp * cp / ep
+def gradient_replicas(dp: Number, fsdp: Number, cp: Number) -> Number:
+    """Devices that each compute a gradient for the same weight, no expert's."""
+    return dp * fsdp * cp
+
+
+@formula(unit="devices", source="an expert's gradient is summed over dp × fsdp × cp × tp/etp / ep")
+def expert_replicas(dp: Number, fsdp: Number, cp: Number, tp: Number, etp: Number, ep: Number
+                    ) -> Number:  # fmt: skip
+    """Devices that each compute a gradient for the same expert."""
+    return dp * fsdp * cp * (tp / etp) / ep
 
 
 @formula(unit="B", source="parameters × bytes / devices that share them")

@@ -8,13 +8,13 @@ from dataclasses import dataclass, replace
 
 import numpy as np
 
-from chipshift.estimate.columns import Choice
-from chipshift.estimate.memory import gradient_shards, optimizer_shards
+from chipshift.estimate.columns import Choice, Columns
+from chipshift.estimate.memory import gradient_cuts, optimizer_cuts, weight_cuts
 from chipshift.estimate.score import AXES, Score, score, shared
 from chipshift.estimate.setting import Setting
 from chipshift.estimate.stage import layers_params, stage_layers
 from chipshift.jobs.plan import Plan
-from chipshift.parallel.memory import optimizer_bytes_per_param, state_bytes, weight_shards
+from chipshift.parallel.memory import optimizer_bytes_per_param, state_bytes
 from chipshift.planner.space import DEGREES, Base, applies, base_rows, choices, chunks
 from chipshift.planner.table import Prepared, Row, columns, prepare
 
@@ -210,22 +210,19 @@ def _cuts(p: Prepared) -> int:
 
 def state_floor(s: Setting, base: Base, rows: np.ndarray, choice: Choice) -> np.ndarray:
     """Bytes of the layers' weights, gradients and moments: no device holds less (one a row)."""
-    from chipshift.estimate.columns import Columns
-
     degrees = base.degrees[base.tuple_of[rows]].astype(float)
     named = {axis: degrees[:, i] for i, axis in enumerate(DEGREES)}
-    c = Columns(**named, vpp=base.vpp[rows], microbatch=base.microbatch[rows],
+    c = Columns(**named, etp=named["tp"], vpp=base.vpp[rows], microbatch=base.microbatch[rows],
                 accumulation=base.accumulation[rows], links={})  # fmt: skip
     _, counts = stage_layers(s, c.pp, c.vpp)
     dense, experts = layers_params(s, c, counts)
     b = s.bytes
     kept = optimizer_bytes_per_param(b.master, b.moments, b.moments_per_param) * s.trainable
     total = np.zeros(len(rows))
-    for params, ep in ((dense, 1.0), (experts, c.ep)):
-        total = total + state_bytes(params, b.weights, weight_shards(c.fsdp, c.cp, ep))
-        total = total + state_bytes(params, b.gradients * s.trainable,
-                                    gradient_shards(c, choice, ep))  # fmt: skip
-        total = total + state_bytes(params, kept, optimizer_shards(c, choice, ep))
+    kinds = ((b.weights, weight_cuts(c)), (b.gradients * s.trainable, gradient_cuts(c, choice)),
+             (kept, optimizer_cuts(c, choice)))  # fmt: skip
+    for size, (cut, expert_cut) in kinds:
+        total = total + state_bytes(dense, size, cut) + state_bytes(experts, size, expert_cut)
     return total
 
 

@@ -12,6 +12,7 @@ from chipshift.estimate.groups import group_links
 from chipshift.estimate.score import Work, work
 from chipshift.estimate.setting import Setting
 from chipshift.fabric import Links, stack
+from chipshift.fabric import take as take_links
 from chipshift.planner.space import DEGREES, Base
 
 T = TypeVar("T")
@@ -33,12 +34,6 @@ def _map(value: Any, rows: np.ndarray) -> Any:
         changes = {f.name: _map(getattr(value, f.name), rows) for f in fields(value)}
         return replace(value, **changes)
     return value
-
-
-def take_links(links: Links, rows: np.ndarray) -> Links:
-    """Links of these rows; the curves' tables are shared by all rows and stay whole."""
-    shared = {"intercept": links.intercept, "slope": links.slope, "sources": links.sources}
-    return replace(take(links, rows), **shared)  # type: ignore[arg-type]
 
 
 @dataclass(frozen=True)
@@ -76,6 +71,7 @@ def prepare(s: Setting, base: Base) -> Prepared:
         tp[first].astype(float),
         cp[first].astype(float),
         ep[first].astype(float),
+        tp[first].astype(float),
         base.microbatch[first],
         True,
     )
@@ -91,6 +87,7 @@ def columns(p: Prepared, rows: np.ndarray) -> tuple[Columns, Work]:
     links = {name: take_links(one, at) for name, one in p.links.items()}
     c = Columns(
         **named,
+        etp=named["tp"],
         vpp=base.vpp[rows],
         microbatch=base.microbatch[rows],
         accumulation=base.accumulation[rows],

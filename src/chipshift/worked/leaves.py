@@ -21,8 +21,8 @@ def with_sources(record: T, source: str | dict[str, str], unit: str | dict[str, 
     changes: dict[str, Any] = {}
     for field in fields(record):  # type: ignore[arg-type]
         value = getattr(record, field.name)
-        if isinstance(value, bool):
-            continue
+        if isinstance(value, bool) or (isinstance(value, (int, float)) and value == 0):
+            continue  # a zero says that the part is absent: nothing to trace
         if isinstance(value, (int, float)):
             changes[field.name] = leaf(
                 value, _pick(unit, field.name), field.name, _pick(source, field.name)
