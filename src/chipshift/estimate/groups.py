@@ -44,8 +44,8 @@ def placements(machine: Machine, dp: int, fsdp: int, cp: int, tp: int, ep: int, 
     }
 
 
-def group_links(machine: Machine, dp: int, fsdp: int, cp: int, tp: int, ep: int, pp: int, etp: int = 0,
-                *, explain: bool = False) -> dict[str, Any]:  # fmt: skip
+def group_links(machine: Machine, dp: int, fsdp: int, cp: int, tp: int, ep: int, pp: int,
+                etp: int = 0, *, explain: bool = False) -> dict[str, Any]:  # fmt: skip
     """The links of every group, as numbers for ``collective_time`` (explaining: with sources)."""
     found = placements(machine, dp, fsdp, cp, tp, ep, pp, etp)
     of = links_worked if explain else links

@@ -55,8 +55,8 @@ def plan_json(plan: Plan, machine: Machine) -> dict[str, Any]:
         for axis in mesh_order(machine)
         if degrees[axis] > 1 and axis in found
     }
-    keys = ("dp", "fsdp", "tp", "cp", "ep", "etp", "pp", "vpp", "microbatch", "accumulation", "remat",
-            "optimizer_sharding", "schedule")  # fmt: skip
+    keys = ("dp", "fsdp", "tp", "cp", "ep", "etp", "pp", "vpp", "microbatch", "accumulation",
+            "remat", "optimizer_sharding", "schedule")  # fmt: skip
     return {key: getattr(plan, key) for key in keys} | {"axes": axes}
 
 

@@ -237,6 +237,9 @@ def _collectives(s: Setting, c: Columns, choice: Choice, policy: remat.Policy, c
     hidden_gather = exposed_behind(gather, forward_s, st.fsdp_overlap, st.comm_tax)
     hidden_back = exposed_behind(gather + reduce, backward_s, st.fsdp_overlap, st.comm_tax)
     dp = common.gradient_sum
+    if choice.optimizer_sharding == "zero2":
+        # gradients live in shards: every microbatch scatters its own, weights are gathered once
+        dp = dp / 2 * (1 + n)
     if choice.optimizer_sharding == "none":
         dp_exposed = exposed_behind(dp, backward_s, st.dp_overlap, st.comm_tax)
     else:

@@ -1,0 +1,159 @@
+"""From a search to an answer: the winner, the runners-up and why they lose, what limits cost."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass, replace
+
+from chipshift.estimate.estimate import Estimate, Price, estimate
+from chipshift.estimate.score import AXES
+from chipshift.estimate.setting import Setting, setting
+from chipshift.jobs.job import TrainJob
+from chipshift.jobs.plan import Plan
+from chipshift.machines.machine import Machine
+from chipshift.planner.search import Found, search, without_memory_limit
+from chipshift.planner.table import Row
+from chipshift.units import duration, gib
+from chipshift.worked import plain
+
+RUNNERS_UP = 5
+Fixed = Mapping[str, str | int | float]
+
+
+@dataclass(frozen=True)
+class RunnerUp:
+    """Another plan, and why it loses to the best."""
+
+    estimate: Estimate
+    loses_because: str
+
+
+@dataclass(frozen=True)
+class Constraint:
+    """What holding something fixed costs a step, against the best plan without it."""
+
+    name: str
+    cost_s: float
+    cost_usd: float | None
+
+
+@dataclass(frozen=True)
+class Choice:
+    """The answer for one job on one machine.
+
+    Attributes:
+        best: the fastest plan that fits; None when none fits.
+        short_bytes: by how much the smallest plan misses the memory of a device (0 when it fits).
+        smallest: the plan that needs least memory, when none fits.
+    """
+
+    machine: Machine
+    stack: str
+    best: Estimate | None
+    runners_up: list[RunnerUp]
+    constraints: list[Constraint]
+    short_bytes: float
+    smallest: Plan | None
+    found: Found
+
+
+def choose(job: TrainJob, machine: Machine, stack: str, *, fixed: Fixed | None = None,
+           price: Price | None = None, explain_choice: bool = True,
+           progress: Callable[[int], None] | None = None) -> Choice:  # fmt: skip
+    """The best plan on a machine; with ``explain_choice`` also runners-up and constraints."""
+    s = setting(job, machine, stack)
+    found = search(s, fixed, progress=progress)
+    if not found.fitting:
+        row = found.not_fitting[0] if found.not_fitting else None
+        short = row.memory_bytes - float(s.usable_bytes) if row else float("nan")
+        smallest = found.plan(row) if row else None
+        return Choice(machine, stack, None, [], [], short, smallest, found)
+    best = estimate(job, found.plan(found.fitting[0]), machine, stack, price=price)
+    others = _runners_up(job, found, best, price) if explain_choice else []
+    limits = _constraints(s, best, fixed or {}) if explain_choice else []
+    return Choice(machine, stack, best, others, limits, 0.0, None, found)
+
+
+def _family(found: Found, row: Row) -> tuple[object, ...]:
+    """What makes two plans different in kind: how it is cut, not how the batch is sliced."""
+    p = found.plan(row)
+    return (p.tp, p.pp, p.cp, p.ep, p.fsdp > 1, p.dp > 1)
+
+
+def _runners_up(job: TrainJob, found: Found, best: Estimate, price: Price | None
+                ) -> list[RunnerUp]:  # fmt: skip
+    """The best plan of each other family, fastest first, and the reason it loses."""
+    seen = {_family(found, found.fitting[0])}
+    out: list[RunnerUp] = []
+    for row in found.fitting[1:]:
+        if _family(found, row) in seen:
+            continue
+        seen.add(_family(found, row))
+        other = estimate(job, found.plan(row), best.machine, best.stack, price=price)
+        out.append(RunnerUp(other, loses_because(best, other)))
+        if len(out) == RUNNERS_UP:
+            break
+    return out
+
+
+PART_NAMES = {
+    "matmul": "matmul time", "attention": "attention time", "memory_bound": "memory-bound ops",
+    "bubble": "pipeline bubble", "optimizer": "optimizer time", "other": "overheads",
+}  # fmt: skip
+
+
+def loses_because(best: Estimate, other: Estimate) -> str:
+    """The part of the step that grew most against the best plan."""
+    grown = {
+        PART_NAMES[k]: float(plain(other.time[k]) - plain(best.time[k])) for k in PART_NAMES
+    } | {
+        f"exposed {axis} collectives": float(
+            plain(other.collectives_exposed[axis]) - plain(best.collectives_exposed[axis])
+        )
+        for axis in AXES
+    }
+    name, seconds = max(grown.items(), key=lambda item: item[1])
+    whole = float(plain(other.step_time_s) - plain(best.step_time_s))
+    if whole <= 1e-9:
+        more = float(plain(other.memory["total"]) - plain(best.memory["total"]))
+        return f"as fast, with {gib(abs(more))} {'more' if more > 0 else 'less'} memory a device"
+    return f"{duration(whole)} slower: {duration(seconds)} more {name}"
+
+
+def _constraints(s: Setting, best: Estimate, fixed: Fixed) -> list[Constraint]:
+    """What memory, the batch and each thing that the user holds cost."""
+    time_s = float(plain(best.step_time_s))
+    per_s = best.price.usd_per_chip_hour
+    rate = None if per_s is None else per_s * best.machine.chips / 3600
+
+    def priced(name: str, other_s: float) -> Constraint:
+        cost = max(time_s - other_s, 0.0)
+        return Constraint(name, cost, None if rate is None else cost * rate)
+
+    out: list[Constraint] = []
+    free = search(without_memory_limit(s), fixed, keep=1)
+    if free.fitting:
+        out.append(priced("memory of a device", free.fitting[0].step_time_s))
+    for key in fixed:
+        rest = {k: v for k, v in fixed.items() if k != key}
+        loose = search(s, rest, keep=1)
+        if loose.fitting:
+            out.append(priced(f"{key}={fixed[key]}", loose.fitting[0].step_time_s))
+    return out
+
+
+def with_batch(job: TrainJob, factor: int) -> TrainJob:
+    """The job with ``factor`` times as many sequences a step."""
+    stated = job.sequences_per_step
+    return replace(job, sequences_per_step=replace(stated, value=stated.value * factor))
+
+
+def batch_limit(job: TrainJob, machine: Machine, stack: str, best: Estimate) -> Constraint | None:
+    """What the fixed batch costs: the best plan with twice the batch, at half its step time."""
+    double = search(setting(with_batch(job, 2), machine, stack), keep=1)
+    if not double.fitting:
+        return None
+    cost = max(float(plain(best.step_time_s)) - double.fitting[0].step_time_s / 2, 0.0)
+    price = best.price.usd_per_chip_hour
+    usd = None if price is None else cost * price * machine.chips / 3600
+    return Constraint("tokens a step held fixed (against twice the batch)", cost, usd)
