@@ -78,6 +78,9 @@ def test_json_is_one_object(capsys: pytest.CaptureFixture[str]) -> None:
     assert peak["value"] == 2307e12 and peak["unit"] == "FLOP/s"
     assert peak["date"] == "2026-05-08" and peak["source"].startswith("Google Cloud")
     assert {"value", "source", "why_not"} == set(peak["alternatives"][0])
+    assert isinstance(only["figures"]["scale_up_links"]["value"], int)  # counts are integers
+    cube = next(shape for shape in only["slices"] if shape["topology"] == "4x4x4")
+    assert cube["cloud_name"] == "tpu7x-128" and cube["wraps"] == [True, True, True]
     assert len(json.loads(printed_json(capsys))["chips"]) == len(KEYS)
 
 

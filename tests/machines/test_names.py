@@ -36,7 +36,7 @@ GPUS = [key for key in KEYS if chip(key).family == "gpu"]
         ("h100:8", "h100:8x1", 8, 8),
         ("h100*512", "h100:8x64", 512, 512),
         ("h100*12", "h100:6x2", 12, 12),  # the largest divisor of 12 that is not above 8
-        ("  H100-SXM * 8 ".replace(" * ", "*"), "h100:8x1", 8, 8),
+        ("  H100-SXM * 8 ", "h100:8x1", 8, 8),
         ("Ironwood:4×4×4", "v7x:4x4x4", 64, 128),
         ("TRILLIUM*256", "v6e:16x16", 256, 256),
     ],
@@ -77,6 +77,24 @@ def test_several_slices_are_named_both_ways(key: str, data: st.DataObject, slice
         assert parse_machine(machine.cloud_name) == machine
 
 
+@given(st.sampled_from(SLICED), st.data())
+def test_the_order_of_lengths_and_the_case_do_not_matter(key: str, data: st.DataObject) -> None:
+    shape = data.draw(st.sampled_from(rentable(key)))
+    lengths = "x".join(map(str, data.draw(st.permutations(shape.dims))))
+    assert parse_machine(f"{key.upper()}:{lengths}") == parse_machine(f"{key}:{shape.topology}")
+
+
+@given(st.sampled_from(SLICED), st.integers(1, 20_000))
+def test_a_count_is_met_exactly_or_is_an_error(key: str, chips: int) -> None:
+    try:
+        machine = parse_machine(f"{key}*{chips}")
+    except InputError as error:
+        assert "the nearest have" in str(error)
+        return
+    assert machine.chips == chips
+    assert parse_machine(machine.name) == machine
+
+
 @given(st.sampled_from(GPUS), st.integers(1, 20_000))
 def test_a_count_of_gpus_takes_the_largest_domain_that_divides_it(key: str, chips: int) -> None:
     machine = gpu_machine(key, chips)
@@ -92,6 +110,8 @@ def test_a_count_of_gpus_takes_the_largest_domain_that_divides_it(key: str, chip
     ("written", "sentence"),
     [
         ("v6e:8x9", "no v6e slice is 8x9; the nearest that can be rented are 8x8, 8x16 and 4x8"),
+        ("v7x:4x4", "the nearest that can be rented are 2x4x4, "),
+        ("v6e:0x1", "no v6e slice is 0x1; the nearest that can be rented are 1x1, "),
         ("v6e*100", "no v6e slice has 100 chips; the nearest have 64 (8x8) and 128 (8x16)"),
         ("v6e", "has no size: write v6e:16x16, v6e*256 or v6e-256"),
         ("h100", "has no size: write h100*128 or h100:8x16"),
@@ -105,7 +125,8 @@ def test_a_count_of_gpus_takes_the_largest_domain_that_divides_it(key: str, chip
         ("h100:8x64*2", "GPUs are written CHIP:DOMAINxDOMAINS"),
         ("h100*999999999", "above the 1,000,000"),
         ("h10*8", "did you mean 'h100'"),
-        ("v6f-256", "expected CHIP:TOPOLOGY"),
+        ("v6f-256", "no chip is called 'v6f-256'"),
+        ("v3*128", "no chip is called 'v3'; did you mean 'v4'? (known: a100, h100,"),
         ("h100-8", "not a cloud's name"),
     ],
 )

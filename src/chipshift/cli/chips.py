@@ -28,7 +28,7 @@ Line = tuple[str, str]
 
 def command(
     name: Annotated[
-        str | None, typer.Argument(metavar="[CHIP]", help="Print this chip's figures.")
+        str | None, typer.Argument(metavar="CHIP", help="Print this chip's figures.")
     ] = None,
     compare: Annotated[
         str | None, typer.Option(metavar="A,B,...", help="Print these chips side by side.")
@@ -84,6 +84,7 @@ def as_object(chips: tuple[Chip, ...], compared: bool) -> dict[str, Any]:
                 "devices_per_chip": chip.devices_per_chip,
                 "figures": {name: _figure_object(f) for name, f in chip.figures.items()},
                 "absent": dict(chip_file(chip.key).absent),
+                "slices": [_slice_object(shape) for shape in rentable(chip.key)],
             }
             for chip in chips
         ],
@@ -94,23 +95,48 @@ def as_object(chips: tuple[Chip, ...], compared: bool) -> dict[str, Any]:
             {
                 "name": row.name,
                 "unit": row.unit,
-                "per_chip": dict(zip(keys, row.values, strict=True)),
-                "per_device": dict(zip(keys, row.per_device(chips), strict=True)),
+                "per_chip": _by_key(keys, row.unit, row.values),
+                "per_device": _by_key(keys, row.unit, row.per_device(chips)),
             }
             for row in rows(chips)
         ]
     return found
 
 
+def _by_key(
+    keys: list[str], unit: str, values: tuple[float | None, ...]
+) -> dict[str, float | int | None]:
+    return {key: _value(value, unit) for key, value in zip(keys, values, strict=True)}
+
+
+def _value(value: float | None, unit: str) -> float | int | None:
+    """Counts as integers, everything else as SI floats."""
+    return int(value) if value is not None and unit == "1" else value
+
+
+def _slice_object(shape: SliceShape) -> dict[str, Any]:
+    return {
+        "topology": shape.topology,
+        "chips": shape.chips,
+        "cloud_name": shape.cloud_name or None,
+        "wraps": list(shape.wraps),
+        "machine_types": [vm.name for vm in shape.vms],
+    }
+
+
 def _figure_object(figure: Figure) -> dict[str, Any]:
     return {
-        "value": figure.value,
+        "value": _value(figure.value, figure.unit),
         "unit": figure.unit,
         "source": figure.source,
         "date": figure.date,
         "note": figure.note,
         "alternatives": [
-            {"value": other.value, "source": other.source, "why_not": other.why_not}
+            {
+                "value": _value(other.value, figure.unit),
+                "source": other.source,
+                "why_not": other.why_not,
+            }
             for other in figure.alternatives
         ],
     }

@@ -6,6 +6,7 @@
 
 from __future__ import annotations
 
+import math
 import re
 
 from chipshift.errors import InputError, nearest
@@ -45,10 +46,7 @@ def chip_named(text: str) -> Chip:
     """
     key = _chip_key(text)
     if key is None:
-        choices = (*KEYS, *ALIASES)
-        raise InputError(
-            f"no chip is called '{text}'{nearest(_plain(text), choices)} (known: {', '.join(KEYS)})"
-        )
+        raise InputError(_unknown(text))
     return chip(key)
 
 
@@ -145,11 +143,7 @@ def _of_cloud_name(text: str, head: str, slices: int) -> Machine:
     found = _CLOUD.fullmatch(head)
     key = _chip_key(found["prefix"]) if found else None
     if found is None or key is None:
-        choices = (*KEYS, *ALIASES)
-        raise InputError(
-            f"machine '{text}': no chip is called '{head}'{nearest(head, choices)}; "
-            f"expected {FORMS}"
-        )
+        raise InputError(f"machine '{text}': {_unknown(head)}")
     of = chip(key)
     if of.family != "tpu":
         raise InputError(
@@ -183,8 +177,15 @@ def _chip_key(text: str) -> str | None:
     return name if name in KEYS else ALIASES.get(name)
 
 
+def _unknown(name: str) -> str:
+    plain = _plain(name)
+    near = nearest(plain, KEYS) or nearest(plain, tuple(ALIASES))
+    return f"no chip is called '{name}'{near} (known: {', '.join(KEYS)})"
+
+
 def _plain(text: str) -> str:
-    return text.strip().lower().replace("_", "-").replace(" ", "-")
+    joined = re.sub(r"\s*([:*])\s*", r"\1", text.strip().lower())
+    return joined.replace("_", "-").replace(" ", "-")
 
 
 def _without_ones(dims: tuple[int, ...]) -> tuple[int, ...]:
@@ -193,17 +194,19 @@ def _without_ones(dims: tuple[int, ...]) -> tuple[int, ...]:
 
 
 def _nearest_shapes(chip_key: str, dims: tuple[int, ...]) -> list[str]:
-    wanted = (*_without_ones(dims), *(1,) * 4)
+    """The three slices whose longest, middle and shortest lengths differ by the least factor."""
+    wanted = _longest_first(dims)
 
-    def distance(shape: SliceShape) -> tuple[float, int]:
-        have = (*_without_ones(shape.dims), *(1,) * 4)
-        ratios = [max(a, b, 1) / max(min(a, b), 1) for a, b in zip(have, wanted, strict=False)]
-        product = 1.0
-        for ratio in ratios:
-            product *= ratio
-        return product, shape.chips
+    def factor(shape: SliceShape) -> tuple[float, int]:
+        pairs = zip(_longest_first(shape.dims), wanted, strict=True)
+        return math.prod(max(a, b) / min(a, b) for a, b in pairs), shape.chips
 
-    return [shape.topology for shape in sorted(rentable(chip_key), key=distance)[:3]]
+    return [shape.topology for shape in sorted(rentable(chip_key), key=factor)[:3]]
+
+
+def _longest_first(dims: tuple[int, ...]) -> list[int]:
+    """Four lengths, the missing ones (and a mistyped 0) taken as 1."""
+    return sorted((*(max(length, 1) for length in dims), 1, 1, 1), reverse=True)[:4]
 
 
 def _nearest_counts(chip_key: str, count: int) -> list[str]:
