@@ -6,7 +6,7 @@ import pytest
 
 from chipshift.errors import InputError
 from chipshift.machines import all_slices, gpu_machine, parse_machine, rentable, wraps
-from chipshift.machines.load import KEYS, chip
+from chipshift.machines.load import KEYS, chip, chip_file
 
 YES, NO = True, False
 
@@ -148,3 +148,13 @@ def test_counts_of_chips_become_slices() -> None:
     }
     for text, name in written.items():
         assert parse_machine(text).name == name
+
+
+@pytest.mark.parametrize("key", [key for key in KEYS if chip(key).family != "gpu"])
+def test_tables_of_slices_and_of_machine_types_are_sourced(key: str) -> None:
+    table = chip_file(key)
+    for name, row in {"slices": table.slices, **table.vms}.items():
+        assert len(row["source"]) > 8, (key, name)
+        assert row["date"].startswith("20"), (key, name)
+    used = {vm.name for shape in rentable(key) for vm in shape.vms}
+    assert used == set(table.vms)
