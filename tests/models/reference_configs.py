@@ -211,3 +211,145 @@ DECODERS: list[tuple[str, dict[str, Any]]] = [
         {"model_type": "mpt", "vocab_size": 1003, "d_model": 96, "n_heads": 6, "n_layers": 3},
     ),
 ]
+
+MAMBA2: dict[str, Any] = {
+    "mamba_n_heads": 12,
+    "mamba_d_head": 16,
+    "mamba_n_groups": 2,
+    "mamba_d_state": 8,
+}
+DELTA: dict[str, Any] = {
+    "head_dim": 24,
+    "linear_num_key_heads": 2,
+    "linear_num_value_heads": 4,
+    "linear_key_head_dim": 12,
+    "linear_value_head_dim": 20,
+}
+EXPERTS: dict[str, Any] = {
+    "num_experts": 6,
+    "num_experts_per_tok": 2,
+    "moe_intermediate_size": 40,
+    "shared_expert_intermediate_size": 56,
+}
+MIXED = ["linear_attention", "full_attention", "linear_attention"]
+
+HYBRIDS: list[tuple[str, dict[str, Any]]] = [
+    ("mamba", small("mamba", state_size=8, intermediate_size=None)),
+    ("mamba, biased", small("mamba", use_bias=True, use_conv_bias=False, intermediate_size=None)),
+    ("falcon_mamba", small("falcon_mamba", time_step_rank=5, intermediate_size=None)),
+    (
+        "mamba2",
+        small("mamba2", num_heads=12, head_dim=16, n_groups=2, state_size=8, expand=2),
+    ),
+    (
+        "mamba2, biased and tied",
+        small(
+            "mamba2",
+            num_heads=12,
+            head_dim=16,
+            n_groups=1,
+            use_bias=True,
+            tie_word_embeddings=True,
+        ),
+    ),
+    ("jamba", small("jamba", num_experts=4, num_hidden_layers=8, mamba_d_state=8)),
+    ("jamba, dense", small("jamba", num_experts=1, attn_layer_period=2, attn_layer_offset=1)),
+    ("bamba", small("bamba", attn_layer_indices=[2], **MAMBA2)),
+    (
+        "granitemoehybrid",
+        small(
+            "granitemoehybrid",
+            num_hidden_layers=3,
+            layer_types=["mamba", "attention", "mamba"],
+            shared_intermediate_size=72,
+            **MAMBA2,
+            **MOE,
+        ),
+    ),
+    (
+        "granitemoehybrid, dense",
+        small(
+            "granitemoehybrid",
+            num_hidden_layers=3,
+            layer_types=MIXED,
+            num_local_experts=0,
+            shared_intermediate_size=72,
+            **MAMBA2,
+        ),
+    ),
+    ("falcon_h1", small("falcon_h1", mamba_d_ssm=192, **MAMBA2)),
+    (
+        "falcon_h1, normed and biased",
+        small(
+            "falcon_h1",
+            mamba_d_ssm=192,
+            mamba_rms_norm=True,
+            mamba_proj_bias=True,
+            mlp_bias=True,
+            attention_bias=True,
+            **MAMBA2,
+        ),
+    ),
+    (
+        "nemotron_h",
+        small(
+            "nemotron_h",
+            hybrid_override_pattern="M-M*-ME",
+            num_hidden_layers=7,
+            head_dim=16,
+            mamba_num_heads=12,
+            mamba_head_dim=16,
+            n_groups=2,
+            ssm_state_size=8,
+            n_routed_experts=6,
+            moe_intermediate_size=40,
+            moe_shared_expert_intermediate_size=56,
+        ),
+    ),
+    (
+        "nemotron_h, latent experts, biases",
+        small(
+            "nemotron_h",
+            layers_block_type=["linear_attention", "moe", "full_attention", "mlp"],
+            num_hidden_layers=4,
+            mamba_num_heads=12,
+            mamba_head_dim=16,
+            n_groups=2,
+            mlp_bias=True,
+            use_bias=True,
+            attention_bias=True,
+            moe_latent_size=32,
+            moe_intermediate_size=40,
+            moe_shared_expert_intermediate_size=56,
+        ),
+    ),
+    ("qwen3_next", small("qwen3_next", **DELTA, **EXPERTS)),
+    ("qwen3_next, a dense layer", small("qwen3_next", mlp_only_layers=[1], **DELTA, **EXPERTS)),
+    ("qwen3_5_text", small("qwen3_5_text", tie_word_embeddings=True, **DELTA)),
+    (
+        "qwen3_5_moe_text",
+        small("qwen3_5_moe_text", num_hidden_layers=3, layer_types=MIXED, **DELTA, **EXPERTS),
+    ),
+    ("minimax", small("minimax", head_dim=24, **MOE)),
+    (
+        "lfm2",
+        small("lfm2", full_attn_idxs=[1, 3], conv_bias=True, intermediate_size=400),
+    ),
+    ("lfm2, width as given", small("lfm2", block_auto_adjust_ff_dim=False, full_attn_idxs=[2])),
+    (
+        "recurrent_gemma",
+        small("recurrent_gemma", lru_width=120, num_attention_heads=6, head_dim=16, conv1d_width=3),
+    ),
+    (
+        "gemma3n_text",
+        small(
+            "gemma3n_text",
+            num_hidden_layers=10,
+            num_kv_shared_layers=5,
+            head_dim=24,
+            hidden_size_per_layer_input=12,
+            laurel_rank=5,
+            vocab_size_per_layer_input=900,
+        ),
+    ),
+]

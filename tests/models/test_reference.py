@@ -10,7 +10,7 @@ from chipshift.models.hf import read_config
 from chipshift.models.preset import FOLDER, names, preset
 
 from .reference import built_config, count
-from .reference_configs import DECODERS
+from .reference_configs import DECODERS, HYBRIDS
 
 pytestmark = [
     pytest.mark.reference,
@@ -21,7 +21,10 @@ pytestmark = [
 ]
 
 
-@pytest.mark.parametrize("config", [c for _, c in DECODERS], ids=[name for name, _ in DECODERS])
+CAUSAL = [*DECODERS, *HYBRIDS]
+
+
+@pytest.mark.parametrize("config", [c for _, c in CAUSAL], ids=[name for name, _ in CAUSAL])
 def test_small_and_odd_decoders(config: dict[str, Any]) -> None:
     expected = count(config)
     model = read_config(config)

@@ -159,7 +159,8 @@ def layer_params(layer: Layer, d_model: int) -> LayerParams:
     elif isinstance(layer.mlp, MoeMlp):
         moe = layer.mlp
         router = moe.router_params
-        one = mlp_params(d_model, moe.width, moe.matrices) + moe.expert_bias_params
+        d_expert = d_model if moe.latent_width is None else moe.latent_width
+        one = mlp_params(d_expert, moe.width, moe.matrices) + moe.expert_bias_params
         experts = moe.experts * one
         shared = mlp_params(d_model, moe.shared_width, moe.matrices) + moe.shared_gate_params
         biases = biases + moe.shared_bias_params

@@ -11,7 +11,7 @@ from pathlib import Path
 from typing import Any
 
 from chipshift.errors import InputError, nearest
-from chipshift.models.families import deepseek, gemma, gpt, kin, llama, moe
+from chipshift.models.families import deepseek, gemma, gpt, hybrid, kin, llama, moe
 from chipshift.models.fields import Fields
 from chipshift.models.model import Model
 
@@ -20,6 +20,7 @@ LARGEST_BYTES = 16 * 1024 * 1024
 
 FAMILIES: dict[str, Callable[[Fields], Model]] = {
     "arcee": kin.arcee,
+    "bamba": hybrid.bamba,
     "bloom": gpt.bloom,
     "codegen": gpt.gptj,
     "cohere": kin.cohere,
@@ -29,10 +30,14 @@ FAMILIES: dict[str, Callable[[Fields], Model]] = {
     "ernie4_5_moe": moe.ernie4_5_moe,
     "exaone4": kin.exaone4,
     "falcon": gpt.falcon,
+    "falcon_h1": hybrid.falcon_h1,
+    "falcon_mamba": hybrid.mamba,
     "gemma": gemma.gemma,
     "gemma2": gemma.gemma2,
     "gemma3": gemma.gemma3,
     "gemma3_text": gemma.gemma3_text,
+    "gemma3n": gemma.gemma3n,
+    "gemma3n_text": gemma.gemma3n_text,
     "glm": kin.glm,
     "glm4": kin.glm4,
     "glm4_moe": moe.glm4_moe,
@@ -45,11 +50,17 @@ FAMILIES: dict[str, Callable[[Fields], Model]] = {
     "gptj": gpt.gptj,
     "granite": llama.llama,
     "granitemoe": moe.granitemoe,
+    "granitemoehybrid": hybrid.granitemoehybrid,
     "granitemoeshared": moe.granitemoe,
+    "jamba": hybrid.jamba,
     "kimi_k2": deepseek.deepseek_v3,
+    "lfm2": hybrid.lfm2,
     "llama": llama.llama,
     "llama4": moe.llama4,
     "llama4_text": moe.llama4_text,
+    "mamba": hybrid.mamba,
+    "mamba2": hybrid.mamba2,
+    "minimax": hybrid.minimax,
     "minimax_m2": moe.minimax_m2,
     "ministral": llama.ministral,
     "ministral3": llama.mistral,
@@ -57,6 +68,7 @@ FAMILIES: dict[str, Callable[[Fields], Model]] = {
     "mixtral": moe.mixtral,
     "mpt": gpt.mpt,
     "nemotron": kin.nemotron,
+    "nemotron_h": hybrid.nemotron_h,
     "olmo": kin.olmo,
     "olmo2": kin.olmo2,
     "olmo3": kin.olmo3,
@@ -68,7 +80,11 @@ FAMILIES: dict[str, Callable[[Fields], Model]] = {
     "qwen2": llama.qwen2,
     "qwen2_moe": moe.qwen2_moe,
     "qwen3": llama.qwen3,
+    "qwen3_5_moe_text": hybrid.qwen3_5_moe,
+    "qwen3_5_text": hybrid.qwen3_5,
     "qwen3_moe": moe.qwen3_moe,
+    "qwen3_next": hybrid.qwen3_next,
+    "recurrent_gemma": hybrid.recurrent_gemma,
     "seed_oss": llama.seed_oss,
     "smollm3": llama.smollm3,
     "stablelm": kin.stablelm,

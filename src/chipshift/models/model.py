@@ -65,6 +65,7 @@ class MoeMlp:
         shared_gate_params: parameters of a gate on the shared expert (qwen2_moe has one).
         expert_bias_params: bias parameters of **one** routed expert.
         shared_bias_params: bias parameters of the experts that every token visits.
+        latent_width: width that routed experts read and write, None for the model's own.
     """
 
     experts: int
@@ -76,6 +77,7 @@ class MoeMlp:
     shared_gate_params: int = 0
     expert_bias_params: int = 0
     shared_bias_params: int = 0
+    latent_width: int | None = None
 
 
 @dataclass(frozen=True)

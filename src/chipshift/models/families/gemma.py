@@ -6,10 +6,20 @@ keys to those defaults.
 
 from __future__ import annotations
 
-from chipshift.models.families.decoder import gqa, mlp, n_layers, stack, windows
+from dataclasses import replace
+
+from chipshift.models.families.decoder import (
+    assemble,
+    d_model,
+    gqa,
+    mlp,
+    n_layers,
+    stack,
+    windows,
+)
 from chipshift.models.families.llama import attention_bias
 from chipshift.models.fields import Fields
-from chipshift.models.model import Model
+from chipshift.models.model import Attention, DenseMlp, Layer, Model, Projection
 
 
 def gemma(c: Fields) -> Model:
@@ -40,6 +50,69 @@ def gemma3_text(c: Fields) -> Model:
 def gemma3(c: Fields) -> Model:
     """The language model of a Gemma 3 config, which stands under ``text_config``."""
     return gemma3_text(c.part("text_config"))
+
+
+def gemma3n(c: Fields) -> Model:
+    """The language model of a Gemma 3n config, which stands under ``text_config``."""
+    return gemma3n_text(c.part("text_config"))
+
+
+def gemma3n_text(c: Fields) -> Model:
+    """Gemma 3n: four copies of the stream mixed by AltUp, a low-rank side path and an embedding
+    of its own a layer, keys and values of the upper layers borrowed from below."""
+    c = c.having(
+        vocab_size=262_400, num_attention_heads=8, num_key_value_heads=2, head_dim=256
+    ).having(sliding_window=512, laurel_rank=64, hidden_size_per_layer_input=256)
+    count, width = n_layers(c), d_model(c)
+    inputs, side = c.count("altup_num_inputs", default=4, most=64), c.count("laurel_rank")
+    own = c.count("hidden_size_per_layer_input")
+    shared = c.count("num_kv_shared_layers", default=15, least=0)
+    maps = (
+        Projection("altup.modality_router", width, inputs),
+        Projection("laurel.linear_left", width, side),
+        Projection("laurel.linear_right", side, width),
+        Projection("per_layer_input_gate", width, own),
+        Projection("per_layer_projection", own, width),
+    )
+    mixing = inputs * inputs + inputs**3 + width
+    kinds = windows(c, [(i + 1) % 5 != 0 for i in range(count)])
+    widths = c.counts("intermediate_size", least=1, length=count) if _listed(c) else []
+    widths = widths or [c.count("intermediate_size")] * count
+    layers = [
+        Layer(
+            _borrowing(gqa(c, bias=attention_bias(c), norm="head", window=w), i >= count - shared),
+            DenseMlp(widths[i]),
+            7 * width,  # the block's four, the router's, the side path's, the own embedding's
+            projections=maps,
+            other_params=mixing,
+        )
+        for i, w in enumerate(kinds)
+    ]
+    streams = tuple(
+        Projection(f"altup_{way}.{i}", width, width)
+        for way in ("projections", "unembed_projections")
+        for i in range(inputs - 1)
+    )
+    tables = c.count("vocab_size_per_layer_input", default=262_144) * count * own
+    return assemble(
+        c,
+        layers,
+        tied=c.flag("tie_word_embeddings", default=True),
+        final_norm_params=width + own,
+        embedding_extra_params=tables,
+        projections=(Projection("per_layer_model_projection", width, count * own), *streams),
+    )
+
+
+def _listed(c: Fields) -> bool:
+    return isinstance(c.values.get("intermediate_size"), (list, tuple))
+
+
+def _borrowing(attention: Attention, borrows: bool) -> Attention:
+    """Attention that reads an earlier layer's keys: no k and v, and no norm over keys."""
+    if not borrows:
+        return attention
+    return replace(attention, kv_shared=True, norm_params=attention.norm_params // 2)
 
 
 def _sandwich(c: Fields, *, every: int, norm: str) -> Model:
