@@ -1,0 +1,117 @@
+"""What the person asking can hold, price and state; validated where it is made."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+
+from chipshift.errors import InputError
+from chipshift.estimate import Price
+from chipshift.machines.machine import Machine
+from chipshift.machines.prices import COMMITS, price
+
+
+@dataclass(frozen=True)
+class Measured:
+    """The user's own run, in the present job's plan and machine."""
+
+    step_time_s: float | None = None
+    memory_bytes: float | None = None
+
+
+@dataclass(frozen=True)
+class Options:
+    """Everything that an assessment can be told beyond job and machines.
+
+    Attributes:
+        prices: dollars a chip-hour by chip key, the user's own.
+        commit: how chips are paid for where the user gives no price: od, 1y, 3y, spot.
+        objective: time, cost or chips; decides the slice where a target has no size.
+        fixed: parts of the target's plan that the user holds.
+        allow_batch: tokens a step may change.
+        tokens: length of the run, or None.
+        deadline_s: the run must end within, or None.
+        goodput: share of the time that a run makes progress (checkpoints, restarts, failures).
+        stacks: stack by chip key, where the default is not wanted.
+    """
+
+    prices: Mapping[str, float] = field(default_factory=dict)
+    commit: str = "od"
+    objective: str = "time"
+    fixed: Mapping[str, str | int | float] = field(default_factory=dict)
+    allow_batch: bool = False
+    measured: Measured = Measured()
+    tokens: float | None = None
+    deadline_s: float | None = None
+    goodput: float = 0.9
+    stacks: Mapping[str, str] = field(default_factory=dict)
+
+    def __post_init__(self) -> None:
+        if self.objective not in ("time", "cost", "chips"):
+            raise InputError(
+                f"--objective '{self.objective}' is not known (expected time, cost or chips)"
+            )
+        if self.commit not in COMMITS:
+            raise InputError(
+                f"--commit '{self.commit}' is not known (expected {', '.join(COMMITS)})"
+            )
+        if not 0 < self.goodput <= 1:
+            raise InputError(f"--goodput {self.goodput:g}: expected above 0, at most 1")
+
+    def price_of(self, machine: Machine) -> Price:
+        """The price that applies to a machine's chips."""
+        key = machine.chip.key
+        if key in self.prices:
+            return Price(self.prices[key], f"given: --price {key}={self.prices[key]:g}")
+        figure = price(machine.chip, self.commit)
+        if figure is None:
+            return Price(
+                None, f"no sourced {COMMITS[self.commit]} price of {key}: give --price {key}=..."
+            )
+        return Price(figure.value, f"{COMMITS[self.commit]}, {figure.source}, {figure.date}")
+
+
+def read_numbers(texts: list[str], flag: str) -> dict[str, float]:
+    """``["h100=2.20", "v6e=1.22"]`` or ``["a=1,b=2"]`` as a mapping.
+
+    Raises:
+        InputError: no ``key=number``, or a number that is not positive and finite.
+    """
+    out: dict[str, float] = {}
+    for part in (p.strip() for text in texts for p in text.split(",")):
+        key, sign, value = part.partition("=")
+        number = positive(value, f"{flag} {part}") if sign else None
+        if not key or number is None:
+            raise InputError(f"{flag} '{part}': expected KEY=NUMBER, such as {flag} h100=2.20")
+        out[key.strip().lower()] = number
+    return out
+
+
+def positive(text: str, where: str) -> float:
+    """A positive finite number.
+
+    Raises:
+        InputError: it is none.
+    """
+    try:
+        value = float(text)
+    except ValueError:
+        value = float("nan")
+    if not 0 < value < 1e30:
+        raise InputError(f"{where}: '{text.strip()}' is no positive number")
+    return value
+
+
+_DURATIONS = {"s": 1.0, "m": 60.0, "min": 60.0, "h": 3600.0, "d": 86400.0, "w": 604800.0}
+
+
+def read_duration(text: str, flag: str) -> float:
+    """``30d``, ``12h`` or plain seconds.
+
+    Raises:
+        InputError: neither.
+    """
+    for unit in sorted(_DURATIONS, key=len, reverse=True):
+        if text.strip().endswith(unit):
+            return positive(text.strip()[: -len(unit)], f"{flag} {text}") * _DURATIONS[unit]
+    return positive(text, f"{flag} {text} (expected a number with s, min, h, d or w)")

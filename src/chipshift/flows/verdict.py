@@ -1,0 +1,138 @@
+"""The verdict on a target: ratios to the present, the error around them, and what flips it."""
+
+from __future__ import annotations
+
+import math
+from dataclasses import dataclass
+
+from chipshift.estimate import ErrorBand, Estimate
+from chipshift.worked import formula, plain
+
+UNVALIDATED_P50 = 0.30
+"""Half-width assumed for a chip and stack on which nothing was measured: twice what the widest
+validated group shows; printed as an assumption wherever it is used."""
+
+
+@dataclass(frozen=True)
+class Ratio:
+    """Target over present; memory_headroom is the target's own free share."""
+
+    step_time: float
+    tokens_per_s_per_chip: float
+    cost_per_token: float | None
+    memory_headroom: float
+
+
+@dataclass(frozen=True)
+class Band:
+    """The step time's interval from the error shown on measured runs (median, both ways)."""
+
+    step_time_low_s: float
+    step_time_high_s: float
+
+
+@dataclass(frozen=True)
+class Verdict:
+    """The answer in a word, with the numbers behind it.
+
+    Attributes:
+        word: cheaper, faster, both, neither, within_the_error or does_not_fit.
+        flips_at_usd_per_chip_hour: target price at which the cost of a token equals the present's.
+        deciding: the assumption whose change would flip the word.
+    """
+
+    word: str
+    ratio: Ratio
+    band: Band
+    flips_at_usd_per_chip_hour: float | None
+    deciding: str
+
+
+@formula(unit="1", source="target over present")
+def ratio_of(target: float, present: float) -> float:
+    """How many times the present's figure the target's is."""
+    return target / present
+
+
+@formula(unit="USD/chip-hour", source="the target's price over its cost ratio")
+def flip_price(price: float, cost_ratio: float) -> float:
+    """The target's price at which a token costs the same on both machines."""
+    return price / cost_ratio
+
+
+def half_width(band: ErrorBand) -> float:
+    """Relative half-width of an estimate: its median error, or the wide one for the unmeasured."""
+    return UNVALIDATED_P50 if band.median_abs_rel is None else band.median_abs_rel
+
+
+def verdict(present: Estimate, target: Estimate) -> Verdict:
+    """Compare the best plan of a target with the present run."""
+    now, then = float(plain(present.step_time_s)), float(plain(target.step_time_s))
+    time_ratio = ratio_of(then, now)
+    cost_ratio = _cost_ratio(present, target)
+    error = math.hypot(half_width(present.error_band), half_width(target.error_band))
+    faster, slower = time_ratio * (1 + error) < 1, time_ratio / (1 + error) > 1
+    cheaper = cost_ratio is not None and cost_ratio * (1 + error) < 1
+    dearer = cost_ratio is not None and cost_ratio / (1 + error) > 1
+    if faster and cheaper:
+        word = "both"
+    elif faster:
+        word = "faster"
+    elif cheaper:
+        word = "cheaper"
+    elif slower and (dearer or cost_ratio is None):
+        word = "neither"
+    elif slower or dearer:
+        word = "neither" if slower and dearer else "within_the_error"
+    else:
+        word = "within_the_error"
+    flips = None
+    if cost_ratio and target.price.usd_per_chip_hour is not None:
+        flips = flip_price(target.price.usd_per_chip_hour, cost_ratio)
+    total, room = float(plain(target.memory["total"])), float(plain(target.available))
+    own = half_width(target.error_band)
+    return Verdict(
+        word,
+        Ratio(
+            time_ratio,
+            ratio_of(float(plain(target.tokens_per_s_per_chip)),
+                     float(plain(present.tokens_per_s_per_chip))),
+            cost_ratio,
+            1 - total / room,
+        ),
+        Band(then * (1 - own), then * (1 + own)),
+        flips,
+        _deciding(word, time_ratio, cost_ratio, error, target, flips),
+    )  # fmt: skip
+
+
+def _cost_ratio(present: Estimate, target: Estimate) -> float | None:
+    if present.usd_per_1e12_tokens is None or target.usd_per_1e12_tokens is None:
+        return None
+    return ratio_of(
+        float(plain(target.usd_per_1e12_tokens)), float(plain(present.usd_per_1e12_tokens))
+    )
+
+
+def _deciding(word: str, time_ratio: float, cost_ratio: float | None, error: float,
+              target: Estimate, flips: float | None) -> str:  # fmt: skip
+    """The single assumption that is nearest to changing the verdict, in a sentence."""
+    if cost_ratio is None:
+        return f"the price of a {target.machine.chip.key} chip-hour: none is sourced or given"
+    price_gap = abs(math.log(cost_ratio))
+    speed_gap = abs(math.log(time_ratio))
+    key = target.machine.chip.key
+    if price_gap <= speed_gap and flips is not None:
+        now = target.price.usd_per_chip_hour
+        return (
+            f"the price: a token costs the same at ${flips:.2f} a {key} chip-hour "
+            f"(assumed ${now:.2f})"
+        )
+    if word == "within_the_error" or speed_gap < math.log(1 + error):
+        return (
+            f"the estimate's own error (±{error:.0%} on the ratio): measure one step to settle it"
+        )
+    return (
+        f"the step time: it would have to be {1 / time_ratio:.2f} times what is estimated to equal "
+        "the present's"
+    )
