@@ -122,16 +122,19 @@ def table(chip: str, level: str, kind: str, group: int) -> Table:
     )
 
 
-def startup_s(found: Table, kind: str, group: int, nodes: int) -> float:
+def startup_s(found: Table, kind: str, group: int, nodes: int, flat: bool = False) -> float:
     """Start-up latency of a collective: the measured one, moved by NCCL's hops to this group.
 
     What NCCL's model adds or takes from the measured group to this one is added to the measured
-    latency, which itself includes whatever that model leaves out.
+    latency, which itself includes whatever that model leaves out. ``flat`` compares the steps
+    between nodes only (slices of a torus, in which NCCL does not run).
     """
     if found.startup_s == 0.0 or group == 1:
         return 0.0
+    then_group, then_nodes = found.measured
+    then = nccl.latency_s(kind, then_nodes if flat else then_group, then_nodes)
     now = nccl.latency_s(kind, group, nodes)
-    return max(found.startup_s + now - nccl.latency_s(kind, *found.measured), now)
+    return max(found.startup_s + now - then, now)
 
 
 def full_rate_bytes(curve: Curve, x: Any) -> Floats:

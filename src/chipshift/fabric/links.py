@@ -209,7 +209,9 @@ def _build(
         far = table(chip.key, "scale_out", kind, n) if n_out > 1 else IDEAL
         pace = within.pace[kind]
         measured = far if n_out > 1 else near
-        startup = startup_s(measured, kind, n, n_out)
+        # Where the inside is a torus, NCCL's hops inside a node do not exist: count slices only.
+        flat = n_out > 1 and within.level == "torus"
+        startup = startup_s(measured, kind, n_out if flat else n, n_out, flat)
         paths[kind] = Path(
             inside_s_per_byte=pace / n_out if kind == "all_to_all" and n_out > 1 else pace,
             outside_s_per_byte=paces[kind],

@@ -103,12 +103,11 @@ def _on_switch(
     b = mesh.bandwidth(n, w) if meshed else w
     if size == on_chip > 1:
         b = lift(chip.die_rate, "B/s", "die_to_die_rate", chip.die_source)
-    one = _shared(level_rate(fabric[0], lift), 1, chip.devices)
     pace = {
         "all_gather": switched.all_gather_s(1.0, n, b),
         "all_reduce": switched.all_reduce_s(1.0, n, b),
         "all_to_all": switched.all_to_all_s(1.0, n, b),
-        "permute": switched.permute_s(1.0, size, one),
+        "permute": switched.permute_s(1.0, size, b if size == on_chip else w),
     }
     pace["reduce_scatter"] = pace["all_gather"]
     ports = size - 1 if meshed else min(size - 1, 1)
@@ -133,7 +132,7 @@ def _on_torus(
         shift_s = max((_shift_s(hop, piece) for piece in along), key=float)
         b = _shared(_corner_bandwidth(fabric, along, lift), on_chip, chip.devices)
         to_all = _all_to_all(fabric, along, size // on_chip, on_chip / chip.devices, lift)
-        shift = _permute(fabric, along, chip.devices, lift)
+        shift = _permute(fabric, along, on_chip, chip.devices, lift)
     else:
         hops = min(size - 1, 1)
         hop_s = shift_s = lift(hops * fabric[0].hop_latency_s, "s", "hop", chip.hop_source)
@@ -192,12 +191,17 @@ def _all_to_all(
     return max(times, key=float)
 
 
-def _permute(fabric: tuple[Domain, ...], along: list[Segment], per_chip: int, lift: Lift) -> Any:
-    """The axis on which a shift by one takes longest."""
-    times = [
-        torus.permute_s(1.0, p.stride, _shared(level_rate(fabric[p.level], lift), 1, per_chip))
-        for p in along
-    ]
+def _permute(
+    fabric: tuple[Domain, ...], along: list[Segment], on_chip: int, devices: int, lift: Lift
+) -> Any:
+    """The axis on which a shift by one takes longest.
+
+    Of the group's devices on one chip only the last hands on to the next chip.
+    """
+    times = []
+    for piece in along:
+        rate = _shared(level_rate(fabric[piece.level], lift), on_chip, devices)
+        times.append(torus.permute_s(1.0, piece.stride, rate))
     return max(times, key=float)
 
 

@@ -1,9 +1,9 @@
 """Where the axes of a mesh sit on the physical axes of a machine.
 
-On a torus the assignment is JAX's (``create_device_mesh`` with split axes allowed): from the last
-mesh axis, which communicates most, to the first. On domains of GPUs it is the order of the ranks:
-the last mesh axis fills the domain first. Slices over the data-centre network go to the first
-mesh axes, as MaxText's ``dcn_*`` axes do by default.
+On a TPU torus the assignment is JAX's (``create_device_mesh`` with split axes allowed): from the
+last mesh axis, which communicates most, to the first. On domains of GPUs and on Trainium it is the
+order of the ranks: the last mesh axis fills the chip, then the domain or torus, first. Slices over
+the data-centre network go to the first mesh axes, as MaxText's ``dcn_*`` axes do by default.
 """
 
 from __future__ import annotations
@@ -82,7 +82,8 @@ def assign(machine: Machine, sizes: Mapping[str, int]) -> dict[str, Placement]:
             f"mesh {written} has {product} devices, but {machine.name} has {machine.devices} "
             f"({machine.chips} chips of {machine.chip.devices_per_chip})"
         )
-    return dict(_assign(machine.chip.devices_per_chip, machine.fabric, items))
+    chip = machine.chip
+    return dict(_assign(chip.family, chip.devices_per_chip, machine.fabric, items))
 
 
 def group(placements: Mapping[str, Placement], names: tuple[str, ...]) -> Placement:
@@ -140,12 +141,15 @@ def rest(placement: Placement, inner: int) -> Placement:
 
 @lru_cache(maxsize=65536)
 def _assign(
-    devices_per_chip: int, fabric: tuple[Domain, ...], items: tuple[tuple[str, int], ...]
+    family: str,
+    devices_per_chip: int,
+    fabric: tuple[Domain, ...],
+    items: tuple[tuple[str, int], ...],
 ) -> tuple[tuple[str, Placement], ...]:
     names = [name for name, _ in items]
     sizes = [size for _, size in items]
     outer, inner = outer_axes(fabric), inner_axes(fabric, devices_per_chip)
-    if any(axis.name == "nvlink" for axis in inner):
+    if family != "tpu":
         inside = _fill((*outer, *inner), sizes)
         return tuple((n, _placement(s)) for n, s in zip(names, inside, strict=True))
     outside, sizes = _first_axes_over(outer, sizes)
@@ -189,14 +193,10 @@ def _first_axes_over(
 
 
 def _inside_slice(inner: tuple[Axis, ...], sizes: list[int]) -> list[list[Segment]]:
-    """JAX's assignment, or its ring of devices on the small slices of two-device chips."""
-    torus = [axis for axis in inner if axis.name != "core"]
-    cores = [axis for axis in inner if axis.name == "core"]
-    devices = math.prod(axis.size for axis in inner)
-    narrow = all(axis.size <= 2 for axis in torus[:2])
-    if cores and cores[0].size == 2 and 8 <= devices <= 32 and narrow:
-        # The ring of eight walks both devices of a chip, then x, then y: z is outermost.
-        return _fill((*reversed(torus), *cores), sizes)
+    """JAX's assignment: its rings on small slices, else whole axes where they fit."""
+    ring = _ring_order(inner)
+    if ring:
+        return _fill(ring, sizes)
     matrix = assign_torus(tuple(axis.size for axis in inner), tuple(sizes))
     pieces: list[list[Segment]] = [[] for _ in sizes]
     for axis, row in zip(inner, matrix, strict=True):
@@ -206,6 +206,23 @@ def _inside_slice(inner: tuple[Axis, ...], sizes: list[int]) -> list[list[Segmen
             if take > 1:
                 pieces[index].append(_piece(axis, take, stride))
     return pieces
+
+
+def _ring_order(inner: tuple[Axis, ...]) -> tuple[Axis, ...]:
+    """Axes from the outside in where JAX walks a small slice as one ring; () elsewhere.
+
+    Two-device chips (TPU7x) of 8 to 32 devices, x and y at most 2: both devices of a chip, then
+    x, then y, then z. A 2x4 of single devices: the long axis, then the short one.
+    """
+    torus = tuple(axis for axis in inner if axis.name != "core")
+    cores = tuple(axis for axis in inner if axis.name == "core")
+    devices = math.prod(axis.size for axis in inner)
+    narrow = all(axis.size <= 2 for axis in torus[:2])
+    if cores and cores[0].size == 2 and 8 <= devices <= 32 and narrow:
+        return (*reversed(torus), *cores)
+    if not cores and sorted(axis.size for axis in torus if axis.size > 1) == [2, 4]:
+        return tuple(sorted(torus, key=lambda axis: axis.size))
+    return ()
 
 
 def _piece(axis: Axis, size: int, stride: int) -> Segment:
