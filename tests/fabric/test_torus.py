@@ -2,9 +2,10 @@
 
 import numpy as np
 import pytest
-from .simulate import all_to_all_load, gossip_steps, ring_shift_load
 
 from chipshift.fabric import torus
+
+from .simulate import all_to_all_load, gossip_steps, ring_shift_load
 
 W1 = 45e9  # one-way, one v5e link, as the scaling book counts it
 

@@ -1,9 +1,9 @@
 """AWS Neuron's collective algorithms: traffic and latency of each, and which one runs.
 
 Symbols: ``n`` ranks, ``c`` bytes of a rank's chunk, ``v`` = n · c. Latency a hop is 1 to 2 µs
-inside an instance and about 15 µs over EFA. Bandwidths come from the machine: no measured bus bandwidth
-of Trainium is public, so times on its torus use the formulas of ``torus``, and these functions
-give the steps and bytes that the vendor's guide states.
+inside an instance and about 15 µs over EFA. Bandwidths come from the machine: no measured bus
+bandwidth of Trainium is public, so times on its torus use the formulas of ``torus``, and these
+functions give the steps and bytes that the vendor's guide states.
 """
 
 from __future__ import annotations
