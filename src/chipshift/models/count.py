@@ -68,10 +68,20 @@ class LayerParams:
 
 @formula(unit="parameter", source="Ainslie et al. 2023, GQA: q and o over H heads, k and v over K")
 def gqa_params(
-    d_model: int, heads: int, kv_heads: int, head_dim: int, v_head_dim: int, d_kv: int
+    d_model: int,
+    heads: int,
+    kv_heads: int,
+    head_dim: int,
+    v_head_dim: int,
+    d_kv: int,
+    gate: int = 0,
 ) -> int:
-    """D·H·h for q and H·v·D for o; D'·K·h for k and D'·K·v for v, D' being what they read."""
-    return d_model * heads * (head_dim + v_head_dim) + d_kv * kv_heads * (head_dim + v_head_dim)
+    """D·H·h for q and H·v·D for o; D'·K·h for k and D'·K·v for v, D' being what they read.
+
+    An output gate's matrix adds to them.
+    """
+    queries = d_model * heads * (head_dim + v_head_dim)
+    return queries + d_kv * kv_heads * (head_dim + v_head_dim) + gate
 
 
 @formula(unit="parameter", source="DeepSeek-V2 report 2024, section 2.1: down to a latent and up")
@@ -108,8 +118,7 @@ def attention_params(attention: Attention, d_model: int) -> int:
     if a.kv_lora_rank is None or a.qk_rope_head_dim is None:
         kv_heads = 0 if a.kv_shared else a.kv_heads
         d_kv = d_model if a.kv_input is None else a.kv_input
-        projected = gqa_params(d_model, a.heads, kv_heads, a.head_dim, a.v_head_dim, d_kv)
-        return projected + a.gate_params
+        return gqa_params(d_model, a.heads, kv_heads, a.head_dim, a.v_head_dim, d_kv, a.gate_params)
     queries = (
         query_params(d_model, a.heads, a.head_dim)
         if a.q_lora_rank is None
