@@ -1,0 +1,295 @@
+"""Recording a PyTorch step: the stream of operations that a lazy or compiling device would see.
+
+A program is the sequence of operations with the shapes and types of their tensors and with the
+numbers that a compiler bakes in. Which numbers those are was measured on torch_xla 2.8: sizes,
+indices, exponents and epsilons compile again when they change, scalar operands of arithmetic
+(a learning rate among them) do not. The table of operations that leave the device is of the same
+measurement.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import sys
+from collections import Counter
+from collections.abc import Iterator
+from dataclasses import dataclass, field
+from typing import Any
+
+import torch
+from torch.overrides import TorchFunctionMode
+from torch.utils._python_dispatch import TorchDispatchMode
+from torch.utils._pytree import tree_leaves, tree_map
+
+from chipshift.errors import InputError
+from chipshift.trace.dynamo import graph_breaks
+from chipshift.trace.load import Inputs, Step, is_users, run_steps, shown, told
+from chipshift.trace.outcome import Cause, Place, TraceResult, grouped
+
+FALLBACKS = frozenset(
+    """nonzero _unique2 unique_dim unique_consecutive bincount histc repeat_interleave _ctc_loss
+    grid_sampler_2d _embedding_bag _fft_r2c _fft_c2c _fft_c2r searchsorted isin median nanmedian
+    linalg_qr linalg_cholesky_ex _linalg_solve_ex im2col upsample_bicubic2d _adaptive_avg_pool2d
+    _weight_norm_interface triu_indices tril_indices masked_select""".split()
+)
+DATA_DEPENDENT = frozenset(
+    "nonzero _unique2 unique_dim unique_consecutive masked_select repeat_interleave bincount".split()
+)
+READS = frozenset({"numpy", "cpu", "tolist", "__array__", "__repr__", "__format__", "item"})
+BAKED_SCALARS = frozenset({"pow", "arange", "linspace", "scalar_tensor"})
+FREE_FLOATS = frozenset({"native_dropout", "bernoulli", "bernoulli_", "uniform_", "normal_"})
+
+
+@dataclass(frozen=True)
+class Op:
+    """One operation: ``key`` is what a compiler would fix; ``value`` what a read gave the host."""
+
+    name: str
+    key: tuple[Any, ...]
+    place: Place
+    in_optimizer: bool
+    value: Any = None
+
+
+@dataclass
+class Tape:
+    """What one run of the step did."""
+
+    inputs: tuple[Any, ...]
+    ops: list[Op] = field(default_factory=list)
+
+    @property
+    def program(self) -> tuple[Any, ...]:
+        """What tells one program from another."""
+        return tuple((op.name, op.key) for op in self.ops)
+
+
+@dataclass
+class Record:
+    """What the recorders write to."""
+
+    tapes: list[Tape] = field(default_factory=list)
+    syncs: Counter[Place] = field(default_factory=Counter)
+    fallbacks: Counter[tuple[str, Place]] = field(default_factory=Counter)
+    moved: Counter[Place] = field(default_factory=Counter)
+    inside_read: int = 0
+
+
+def record(step: Step, inputs: Inputs, steps: int) -> TraceResult:
+    """Run ``step`` at most ``steps`` times and count what a device would do.
+
+    A second run asks the graph capture of ``torch.compile`` where it would break. Raises
+    InputError when the user's code fails.
+    """
+    log = Record()
+    done = 0
+    try:
+        with torch.compiler.set_stance("force_eager"), _Calls(log), _Operations(log):
+            done = run_steps(step, inputs, steps, lambda given: log.tapes.append(_tape(given)))
+    except Exception as error:
+        raise InputError(f"trace: step {len(log.tapes)} failed: {told(error)}") from error
+    if not done:
+        raise InputError("trace: the inputs function yielded nothing, expected one input a step")
+    with _Calls(Record()):
+        breaks, notes = graph_breaks(step, inputs, done)
+    moved = sum(log.moved.values())
+    if moved:
+        notes += (f"{moved} requests for a CUDA device were served by the CPU",)
+    return TraceResult(
+        framework="torch",
+        steps=done,
+        programs=len({tape.program for tape in log.tapes}),
+        recompiles=grouped(_causes(log.tapes, Place(*_definition(step)))),
+        host_syncs=tuple(log.syncs.most_common()),
+        fallbacks=tuple((op, place, n) for (op, place), n in log.fallbacks.most_common()),
+        graph_breaks=breaks,
+        notes=notes,
+    )
+
+
+def _tape(given: Any) -> Tape:
+    return Tape(tuple(_shape(leaf) for leaf in tree_leaves(given)))
+
+
+def _shape(leaf: Any) -> Any:
+    return (tuple(leaf.shape), str(leaf.dtype)) if isinstance(leaf, torch.Tensor) else None
+
+
+def _definition(step: Step) -> tuple[str, int]:
+    code = getattr(getattr(step, "__wrapped__", step), "__code__", None)
+    return (shown(code.co_filename), code.co_firstlineno) if code else ("", 0)
+
+
+class _Operations(TorchDispatchMode):
+    """Writes every operation that reaches a kernel to the tape."""
+
+    def __init__(self, log: Record) -> None:
+        super().__init__()
+        self._log = log
+
+    def __torch_dispatch__(
+        self, func: Any, types: Any, args: tuple[Any, ...] = (), kwargs: Any = None
+    ) -> Any:
+        out = func(*args, **(kwargs or {}))
+        log = self._log
+        if not log.tapes or log.inside_read:
+            return out
+        name = func._schema.name.removeprefix("aten::")
+        place, in_optimizer = _here()
+        if name in ("_local_scalar_dense", "equal"):
+            log.syncs[place] += 1
+            log.tapes[-1].ops.append(Op("read", (), place, in_optimizer, value=out))
+            return out
+        masked = name.startswith("index") and any(_is_mask(leaf) for leaf in tree_leaves(args[1:]))
+        if name in FALLBACKS or masked:
+            log.fallbacks[f"aten::{name}{' with a boolean mask' if masked else ''}", place] += 1
+        key = (_baked(func, name, args, kwargs or {}), _shapes(args), _shapes(out))
+        log.tapes[-1].ops.append(Op(name, key, place, in_optimizer))
+        return out
+
+
+def _is_mask(leaf: Any) -> bool:
+    return isinstance(leaf, torch.Tensor) and leaf.dtype in (torch.bool, torch.uint8)
+
+
+def _shapes(tree: Any) -> tuple[Any, ...]:
+    return tuple(s for s in (_shape(leaf) for leaf in tree_leaves(tree)) if s is not None)
+
+
+def _baked(func: Any, name: str, args: tuple[Any, ...], kwargs: Any) -> tuple[Any, ...]:
+    """The numbers of a call that a compiled program holds as constants."""
+    out: list[Any] = []
+    for position, argument in enumerate(func._schema.arguments):
+        value = args[position] if position < len(args) else kwargs.get(argument.name)
+        kind = str(argument.type)
+        scalar = kind in ("number", "Scalar", "Optional[number]")
+        if isinstance(value, (torch.Tensor, torch.Generator)) or value is None:
+            continue
+        if scalar and name not in BAKED_SCALARS:
+            continue
+        if isinstance(value, float) and (name in FREE_FLOATS or name.startswith("_fused")):
+            continue
+        if isinstance(value, (list, tuple)):
+            value = tuple(v for v in value if isinstance(v, (int, bool)))
+        if isinstance(value, (int, float, bool, str, tuple)):
+            out.append((argument.name, value))
+    return tuple(out)
+
+
+class _Calls(TorchFunctionMode):
+    """Sees what never reaches a kernel on the CPU: reads by NumPy or print, and device names."""
+
+    def __init__(self, log: Record) -> None:
+        super().__init__()
+        self._log = log
+
+    def __torch_function__(
+        self, func: Any, types: Any, args: tuple[Any, ...] = (), kwargs: Any = None
+    ) -> Any:
+        kwargs = kwargs or {}
+        name = getattr(func, "__name__", "")
+        if name in ("cuda", "pin_memory") and args and isinstance(args[0], torch.Tensor):
+            self._log.moved[_here()[0]] += name == "cuda"
+            return args[0]
+        before = args, kwargs
+        args, kwargs = tree_map(_on_cpu, before)
+        if any(
+            a is not b
+            for a, b in zip(tree_leaves(before), tree_leaves((args, kwargs)), strict=True)
+        ):
+            self._log.moved[_here()[0]] += 1
+        elif name in READS or (name == "to" and _to_cpu(before)):
+            return self._read(func, args, kwargs)
+        return func(*args, **kwargs)
+
+    def _read(self, func: Any, args: tuple[Any, ...], kwargs: Any) -> Any:
+        log = self._log
+        if not log.inside_read and log.tapes and args and isinstance(args[0], torch.Tensor):
+            place, in_optimizer = _here()
+            if is_users(place.file) or place.line:
+                log.syncs[place] += 1
+                log.tapes[-1].ops.append(Op("read", (), place, in_optimizer))
+        log.inside_read += 1
+        try:
+            return func(*args, **kwargs)
+        finally:
+            log.inside_read -= 1
+
+
+def _on_cpu(leaf: Any) -> Any:
+    if isinstance(leaf, torch.device):
+        return torch.device("cpu") if leaf.type == "cuda" else leaf
+    if isinstance(leaf, str) and (leaf == "cuda" or leaf.startswith("cuda:")):
+        return "cpu"
+    return leaf
+
+
+def _to_cpu(call: Any) -> bool:
+    leaves = tree_leaves(call)
+    return any(
+        leaf == "cpu" or (isinstance(leaf, torch.device) and leaf.type == "cpu")
+        for leaf in leaves
+        if isinstance(leaf, (str, torch.device))
+    )
+
+
+def _here() -> tuple[Place, bool]:
+    """The user's line that is running, and whether it runs inside an optimizer's step."""
+    in_optimizer = False
+    frame = sys._getframe(1)
+    while frame is not None:
+        file = frame.f_code.co_filename
+        in_optimizer = in_optimizer or "torch/optim/" in file.replace("\\", "/")
+        if is_users(file):
+            return Place(shown(file), frame.f_lineno), in_optimizer
+        frame = frame.f_back  # type: ignore[assignment]
+    return Place("", 0), in_optimizer
+
+
+def _causes(tapes: list[Tape], definition: Place) -> Iterator[Cause]:
+    """For each program not seen before, why it differs from the most similar one seen."""
+    seen: dict[tuple[Any, ...], Tape] = {}
+    for tape in tapes:
+        if tape.program in seen:
+            continue
+        if seen:
+            nearest = max(seen.values(), key=lambda old, new=tape: _common(old, new))  # type: ignore[misc]
+            yield _difference(nearest, tape, definition)
+        seen[tape.program] = tape
+
+
+def _common(old: Tape, new: Tape) -> int:
+    for at, (a, b) in enumerate(zip(old.ops, new.ops, strict=False)):
+        if (a.name, a.key) != (b.name, b.key):
+            return at
+    return min(len(old.ops), len(new.ops))
+
+
+def _difference(old: Tape, new: Tape, definition: Place) -> Cause:
+    if old.inputs != new.inputs:
+        pairs = zip(old.inputs, new.inputs, strict=False)
+        changed = next(((a, b) for a, b in pairs if a != b), ("fewer", "more"))
+        return Cause(
+            "an input's shape or type changed", definition, f"{changed[0]} to {changed[1]}"
+        )
+    at = _common(old, new)
+    before = old.ops[at] if at < len(old.ops) else None
+    after = new.ops[at] if at < len(new.ops) else None
+    here = after or before
+    assert here is not None
+    if before is not None and after is not None and before.name == after.name:
+        if after.name in DATA_DEPENDENT or after.name.startswith("index"):
+            return Cause("a size that depends on data", after.place, f"aten::{after.name}")
+        if before.key[0] != after.key[0]:
+            changed = next(
+                (f"{b[0]} of aten::{after.name}, {a[1]} to {b[1]}"
+                 for a, b in zip(before.key[0], after.key[0], strict=False) if a != b),
+                f"aten::{after.name}",
+            )  # fmt: skip
+            return Cause("a Python number became part of the program", after.place, changed)
+    if here.in_optimizer:
+        return Cause("the optimizer made its state in the first step", here.place)
+    reads = [op for op in new.ops[:at] if op.name == "read"]
+    if reads:
+        return Cause("a value read from the device decides what runs", reads[-1].place)
+    return Cause("the Python code took another path", here.place, f"aten::{here.name}")
