@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import contextlib
 import json
+import sys
 from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
@@ -38,7 +40,8 @@ def command(
     """
     from chipshift.trace.run import trace
 
-    result = trace(step, inputs, steps, framework)
+    with contextlib.redirect_stdout(sys.stderr):  # what the step prints is not the answer
+        result = trace(step, inputs, steps, framework)
     if as_json:
         print(json.dumps(_document(result), ensure_ascii=False))
     else:

@@ -4,12 +4,20 @@ from __future__ import annotations
 
 import contextlib
 import logging
+import os
+import re
+import warnings
 from collections.abc import Iterator
 from typing import Any
 from unittest import mock
 
 from chipshift.trace.load import Inputs, Step, is_users, run_steps, shown, told
 from chipshift.trace.outcome import Break, Place
+
+REASON = re.compile(r"Graph Break Reason: (.*?)(?:\n\nUser code traceback|\Z)", re.DOTALL)
+FRAME = re.compile(r'File "(.+?)", line (\d+)')
+OUTSIDE = re.compile(r"Tensor\.backward\(\)|function `(backward|Optimizer\.\w+)`")
+"""The backward pass and the optimizer run outside of capture for everybody, by design."""
 
 
 def graph_breaks(
@@ -22,40 +30,67 @@ def graph_breaks(
     """
     import torch
 
-    found: dict[Break, None] = {}
-
-    def backend(graph: Any, example: Any, **_: Any) -> Any:
-        reason = getattr(graph, "compile_subgraph_reason", None)
-        if reason is not None and reason.graph_break:
-            found.setdefault(Break(_place(reason.user_stack), _first_lines(reason.reason)))
-        return graph.forward
-
+    listener = _Listener()
     torch._dynamo.reset()
+    default = torch._TorchCompileInductorWrapper
     try:
-        # A region that the user compiles with the default backend is captured the same way.
-        with _quiet(), mock.patch("torch._inductor.compile_fx.compile_fx", backend):
-            captured = torch.compile(step, backend=backend, dynamic=False)
-            run_steps(captured, inputs, steps, lambda _: None)
+        with (
+            _quiet(),
+            listener.attached(),
+            # A region that the user compiles with the default backend is captured the same way.
+            mock.patch.object(default, "__call__", lambda _, graph, example: graph.forward),
+            open(os.devnull, "w") as nothing,
+            contextlib.redirect_stdout(nothing),  # the first run has printed it all
+        ):
+            captured = torch.compile(step, backend=_as_captured, dynamic=False)
+            run_steps(captured, inputs, steps)
     except Exception as error:
-        return tuple(found), (f"graph capture stopped early: {told(error)}",)
+        return tuple(listener.found), (f"graph capture stopped early: {told(error)}",)
     finally:
         torch._dynamo.reset()
-    return tuple(found), ()
+    return tuple(listener.found), ()
 
 
-def _place(stack: Any) -> Place:
-    users = [frame for frame in stack if is_users(frame.filename)]
-    return Place(shown(users[-1].filename), int(users[-1].lineno or 0)) if users else Place("", 0)
+def _as_captured(graph: Any, example: Any) -> Any:
+    return graph.forward
 
 
-def _first_lines(reason: str) -> str:
-    """Headline and explanation, without hints, debug context and references."""
-    if "TensorVariable()" in reason and reason.startswith("generic_jump"):
+class _Listener(logging.Handler):
+    """Reads graph capture's log of its breaks, which also names those that leave no graph."""
+
+    def __init__(self) -> None:
+        super().__init__(logging.DEBUG)
+        self.found: dict[Break, None] = {}
+
+    def emit(self, record: logging.LogRecord) -> None:
+        text = record.getMessage()
+        reason = REASON.search(text)
+        frames = [(m[1], int(m[2])) for m in FRAME.finditer(text)]
+        users = [Place(shown(file), line) for file, line in frames if is_users(file)]
+        if reason is None or not users or OUTSIDE.search(reason[1]) or "torch/optim" in text:
+            return
+        self.found.setdefault(Break(users[-1], _told(reason[1])))
+
+    @contextlib.contextmanager
+    def attached(self) -> Iterator[None]:
+        logger = logging.getLogger("torch._dynamo.symbolic_convert.__graph_breaks")
+        before = logger.level, logger.propagate, logger.handlers, logger.disabled
+        logger.level, logger.propagate, logger.handlers = logging.DEBUG, False, [self]
+        logger.disabled = False
+        logger.manager._clear_cache()  # type: ignore[attr-defined]
+        try:
+            yield
+        finally:
+            logger.level, logger.propagate, logger.handlers, logger.disabled = before
+
+
+def _told(reason: str) -> str:
+    """The explanation in a reason, without its headline, hints, context and references."""
+    if "Data-dependent branching" in reason or "generic_jump" in reason:
         return "Python control flow on a tensor's value"
-    lines = [line.strip() for line in reason.splitlines() if line.strip()]
-    kept = [lines[0]] if lines else ["unknown"]
-    kept += [line.removeprefix("Explanation:").strip() for line in lines if "Explanation:" in line]
-    return ". ".join(part.rstrip(".") for part in kept)
+    explained = re.findall(r"Explanation: (.*)", reason)
+    lines = explained or [line.strip() for line in reason.splitlines() if line.strip()]
+    return lines[-1 if explained else 0] if lines else "unknown"
 
 
 @contextlib.contextmanager
@@ -71,7 +106,8 @@ def _quiet() -> Iterator[None]:
     for logger in loggers:
         logger.disabled = True
     try:
-        with torch._dynamo.config.patch(**known):
+        with warnings.catch_warnings(), torch._dynamo.config.patch(**known):
+            warnings.simplefilter("ignore")
             yield
     finally:
         for logger, disabled in zip(loggers, before, strict=True):

@@ -6,6 +6,7 @@ import contextlib
 import logging
 import re
 import sys
+import weakref
 from collections import Counter
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass, field
@@ -14,12 +15,13 @@ from unittest import mock
 
 from chipshift.errors import InputError
 from chipshift.trace.load import Inputs, Step, is_users, run_steps, shown, told
-from chipshift.trace.outcome import Break, Cause, Place, TraceResult, grouped
+from chipshift.trace.outcome import INPUT_CHANGED, Break, Cause, Place, TraceResult, grouped
 
 MISS = re.compile(r"TRACING CACHE MISS at (?P<file>.+?):(?P<line>\d+)(?::\d+)? ")
 COMPILING = re.compile(r"^Compiling (?P<name>\S+) with global shapes and types (?P<types>.*)")
 CALLBACKS = frozenset({"pure_callback", "io_callback", "debug_callback", "debug_print"})
 NO_LOWERING = {"eig": "no TPU rule (jax 0.10.2, compiled for v5e)"}
+JITTED_ANEW = "a function that was not jitted before (made anew each step?)"
 READ_METHODS = ("item", "tolist", "__array__", "_value")
 
 
@@ -28,11 +30,22 @@ class Record:
     """What the recorders write to."""
 
     step: int = 0
-    programs: set[str] = field(default_factory=set)
+    recording: bool = False
+    programs: int = 0
+    seen: set[str] = field(default_factory=set)
     causes: list[Cause] = field(default_factory=list)
     pending: Cause | None = None
     syncs: Counter[Place] = field(default_factory=Counter)
     inside_read: int = 0
+    read: dict[int, weakref.ref[Any]] = field(default_factory=dict)
+
+    def was_read(self, array: Any) -> bool:
+        """Whether the host has this array's value already; from now on it has."""
+        reference = self.read.get(id(array))
+        if reference is not None and reference() is array:
+            return True
+        self.read[id(array)] = weakref.ref(array)
+        return False
 
 
 def record(step: Step, inputs: Inputs, steps: int) -> TraceResult:
@@ -48,16 +61,27 @@ def record(step: Step, inputs: Inputs, steps: int) -> TraceResult:
     breaks: list[Break] = []
     done = 0
 
-    def before(given: Any) -> None:
+    @contextlib.contextmanager
+    def during(given: Any) -> Iterator[None]:
         log.step += 1
         if log.step == 1:
             fallbacks.update(_fallbacks(step, given))
+        log.recording = True
+        try:
+            yield
+        finally:
+            log.recording = False
 
-    traced_wrong = (jax.errors.ConcretizationTypeError, jax.errors.NonConcreteBooleanIndexError)
-    traced_wrong += (jax.errors.TracerArrayConversionError, jax.errors.TracerIntegerConversionError)
+    errors = jax.errors
+    traced_wrong = (
+        errors.ConcretizationTypeError,
+        errors.NonConcreteBooleanIndexError,
+        errors.TracerArrayConversionError,
+        errors.TracerIntegerConversionError,
+    )
     try:
         with _compilations(log), _reads(log):
-            done = run_steps(step, inputs, steps, before)
+            done = run_steps(step, inputs, steps, during)
     except traced_wrong as error:
         breaks.append(Break(_raised_at(error), f"{type(error).__name__}: {_first_sentence(error)}"))
         done = log.step
@@ -65,13 +89,15 @@ def record(step: Step, inputs: Inputs, steps: int) -> TraceResult:
         raise InputError(f"trace: step {log.step} failed: {told(error)}") from error
     if not done:
         raise InputError("trace: the inputs function yielded nothing, expected one input a step")
-    notes = () if hasattr(step, "lower") else ("the step itself is not under jax.jit",)
+    notes: tuple[str, ...] = (
+        () if hasattr(step, "lower") else ("the step itself is not under jax.jit",)
+    )
     if breaks:
         notes += (f"step {done} raised while it was traced, and nothing after it ran",)
     return TraceResult(
         framework="jax",
         steps=done,
-        programs=len(log.programs),
+        programs=log.programs,
         recompiles=grouped(log.causes),
         host_syncs=tuple(log.syncs.most_common()),
         fallbacks=tuple((op, place, n * done) for (op, place), n in fallbacks.items()),
@@ -95,24 +121,27 @@ class _Listener(logging.Handler):
             place = Place(shown(file), line) if is_users(file) else _here()
             log.pending = Cause(*_explained(text, place))
         compiling = COMPILING.match(text)
-        if compiling is None or log.step == 0:
+        if compiling is None or not log.recording:
             return
         program = compiling["name"] + compiling["types"]
-        if log.step > 1 or program in log.programs:
-            log.causes.append(log.pending or Cause(_unexplained(compiling["name"]), _here()))
-        log.programs.add(program)
+        cause = log.pending or Cause(_unexplained(compiling["name"]), _here())
         log.pending = None
+        # The same function jitted anew is compiled again, but comes to the same program.
+        log.programs += not (program in log.seen and cause.kind == JITTED_ANEW)
+        if log.step > 1 or program in log.seen:
+            log.causes.append(cause)
+        log.seen.add(program)
 
 
 def _explained(text: str, place: Place) -> tuple[str, Place, str]:
     """Kind, place and example of a cache miss, from JAX's own explanation of it."""
     changed = re.search(r"\* at (.+)", text)
     if "different input types" in text:
-        return "an input's shape or type changed", place, changed[1].strip() if changed else ""
+        return INPUT_CHANGED, place, changed[1].strip() if changed else ""
     if "static" in text and "different" in text:
         return "a static argument's value changed", place, ""
     if "never seen function" in text:
-        return "a function that was not jitted before (made anew each step?)", place, ""
+        return JITTED_ANEW, place, ""
     if "pytree" in text or "structure" in text:
         return "the structure of an input changed", place, ""
     lines = [line.strip() for line in text.splitlines()[1:] if line.strip()]
@@ -148,16 +177,11 @@ def _reads(log: Record) -> Iterator[None]:
     def noted(read: Callable[..., Any], direct: bool) -> Callable[..., Any]:
         def reading(*args: Any, **kwargs: Any) -> Any:
             ours = bool(args) and isinstance(args[0], array)
-            # NumPy functions are called by JAX too; only a call from the user's line is a read.
-            called_by_user = not direct or is_users(sys._getframe(1).f_code.co_filename)
-            if (
-                ours
-                and called_by_user
-                and log.step
-                and not log.inside_read
-                and not _fetched(args[0])
-            ):
-                log.syncs[_here()] += 1
+            if ours and log.recording and not log.inside_read:
+                # NumPy functions are called by JAX too; only a call from the user's line is a read.
+                users = not direct or is_users(sys._getframe(1).f_code.co_filename)
+                if users and not _in_callback() and not log.was_read(args[0]):
+                    log.syncs[_here()] += 1
             log.inside_read += ours
             try:
                 return read(*args, **kwargs)
@@ -168,17 +192,14 @@ def _reads(log: Record) -> Iterator[None]:
 
     with contextlib.ExitStack() as patches:
         for name in READ_METHODS:
-            old = getattr(array, name)
-            new: Any = noted(old.fget if isinstance(old, property) else old, direct=False)
-            new = property(new) if isinstance(old, property) else new
+            old: Any = getattr(array, name)
+            of_property = isinstance(old, property)
+            new: Any = noted(old.fget if of_property else old, direct=False)
+            new = property(new) if of_property else new
             patches.enter_context(mock.patch.object(array, name, new))
         for name in ("asarray", "array"):
             patches.enter_context(mock.patch.object(np, name, noted(getattr(np, name), True)))
         yield
-
-
-def _fetched(array: Any) -> bool:
-    return getattr(array, "_npy_value", None) is not None
 
 
 def _fallbacks(step: Step, given: Any) -> Counter[tuple[str, Place]]:
@@ -230,6 +251,16 @@ def _here() -> Place:
             return Place(shown(frame.f_code.co_filename), frame.f_lineno)
         frame = frame.f_back
     return Place("", 0)
+
+
+def _in_callback() -> bool:
+    """Whether a callback of the program is running: its transfer is counted as the callback."""
+    frame: Any = sys._getframe(1)
+    while frame is not None:
+        if frame.f_code.co_filename.replace("\\", "/").endswith("jax/_src/callback.py"):
+            return True
+        frame = frame.f_back
+    return False
 
 
 def _raised_at(error: BaseException) -> Place:

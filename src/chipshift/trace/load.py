@@ -2,12 +2,14 @@
 
 from __future__ import annotations
 
+import contextlib
 import importlib
 import importlib.util
 import inspect
 import os
 import sys
 from collections.abc import Callable, Iterator
+from contextlib import AbstractContextManager
 from pathlib import Path
 from types import ModuleType
 from typing import Any
@@ -17,6 +19,8 @@ from chipshift.errors import InputError, nearest
 Step = Callable[..., Any]
 Inputs = Callable[[], Any]
 INPUT_NAMES = ("trace_inputs", "inputs")
+NOT_THE_USERS = ("<", str(Path(__file__).parent), os.path.dirname(os.__file__))
+"""How the names of made-up code, of our own and of the standard library begin."""
 
 
 def load_function(option: str, text: str) -> tuple[Step, ModuleType]:
@@ -78,8 +82,8 @@ def inputs_of(step: Step, module: ModuleType, text: str | None) -> Inputs:
     if not _required(step):
         return lambda: iter(lambda: (), None)  # without end: the number of steps bounds it
     raise InputError(
-        f"trace: the step takes {', '.join(_required(step))}, and {module.__name__} has no function "
-        f"called {' or '.join(INPUT_NAMES)} that yields them; name one with --inputs"
+        f"trace: the step takes {', '.join(_required(step))}, and {module.__name__} has no "
+        f"function called {' or '.join(INPUT_NAMES)} that yields them; name one with --inputs"
     )
 
 
@@ -92,12 +96,18 @@ def _required(step: Step) -> list[str]:
     return [p.name for p in parameters if p.kind in positional and p.default is p.empty]
 
 
-def run_steps(step: Step, inputs: Inputs, steps: int, before: Callable[[Any], None]) -> int:
+def run_steps(
+    step: Step,
+    inputs: Inputs,
+    steps: int,
+    during: Callable[[Any], AbstractContextManager[None]] = contextlib.nullcontext,
+) -> int:
     """Call ``step`` on what ``inputs`` yields, at most ``steps`` times; returns how often.
 
     A tuple is spread over the parameters, a dict over the keywords, anything else is the only
     argument. A generator is sent each step's result, so that it can thread a state:
-    ``state, _ = yield state, batch``. ``before`` sees each input just before its step.
+    ``state, _ = yield state, batch``. Each step runs inside ``during(input)``; the making of
+    inputs does not.
     """
     source: Iterator[Any] = iter(inputs())
     result: Any = None
@@ -106,8 +116,8 @@ def run_steps(step: Step, inputs: Inputs, steps: int, before: Callable[[Any], No
             given = source.send(result) if done and inspect.isgenerator(source) else next(source)
         except StopIteration:
             return done
-        before(given)
-        result = called(step, given)
+        with during(given):
+            result = called(step, given)
     return steps
 
 
@@ -130,12 +140,8 @@ def told(error: BaseException) -> str:
 
 def is_users(file: str) -> bool:
     """Whether a code file is the user's: not a library's, not ours, not made up."""
-    return not (
-        file.startswith("<")
-        or "site-packages" in file
-        or "dist-packages" in file
-        or file.startswith((str(Path(__file__).parent), os.path.dirname(os.__file__)))
-    )
+    library = "site-packages" in file or "dist-packages" in file
+    return not library and not file.startswith(NOT_THE_USERS)
 
 
 def shown(file: str) -> str:

@@ -8,6 +8,7 @@ from dataclasses import dataclass
 from typing import Literal, NamedTuple
 
 Framework = Literal["torch", "jax"]
+INPUT_CHANGED = "an input's shape or type changed"
 
 
 class Place(NamedTuple):

@@ -24,44 +24,20 @@ from torch.utils._pytree import tree_leaves, tree_map
 from chipshift.errors import InputError
 from chipshift.trace.dynamo import graph_breaks
 from chipshift.trace.load import Inputs, Step, is_users, run_steps, shown, told
-from chipshift.trace.outcome import Cause, Place, TraceResult, grouped
+from chipshift.trace.outcome import Place, TraceResult, grouped
+from chipshift.trace.program import Op, Tape, causes
 
 FALLBACKS = frozenset(
-    """nonzero _unique2 unique_dim unique_consecutive bincount histc repeat_interleave _ctc_loss
-    grid_sampler_2d _embedding_bag _fft_r2c _fft_c2c _fft_c2r searchsorted isin median nanmedian
-    linalg_qr linalg_cholesky_ex _linalg_solve_ex im2col upsample_bicubic2d _adaptive_avg_pool2d
-    _weight_norm_interface triu_indices tril_indices masked_select""".split()
+    {"nonzero", "_unique2", "unique_dim", "unique_consecutive", "masked_select", "bincount"}
+    | {"histc", "repeat_interleave", "_ctc_loss", "grid_sampler_2d", "_embedding_bag"}
+    | {"_fft_r2c", "_fft_c2c", "_fft_c2r", "searchsorted", "isin", "median", "nanmedian"}
+    | {"linalg_qr", "linalg_cholesky_ex", "_linalg_solve_ex", "im2col", "upsample_bicubic2d"}
+    | {"_adaptive_avg_pool2d", "_weight_norm_interface", "triu_indices", "tril_indices"}
 )
-DATA_DEPENDENT = frozenset(
-    "nonzero _unique2 unique_dim unique_consecutive masked_select repeat_interleave bincount".split()
-)
+"""Operations that torch_xla 2.8 hands to the host (measured by its counters ``aten::*``)."""
 READS = frozenset({"numpy", "cpu", "tolist", "__array__", "__repr__", "__format__", "item"})
 BAKED_SCALARS = frozenset({"pow", "arange", "linspace", "scalar_tensor"})
 FREE_FLOATS = frozenset({"native_dropout", "bernoulli", "bernoulli_", "uniform_", "normal_"})
-
-
-@dataclass(frozen=True)
-class Op:
-    """One operation: ``key`` is what a compiler would fix; ``value`` what a read gave the host."""
-
-    name: str
-    key: tuple[Any, ...]
-    place: Place
-    in_optimizer: bool
-    value: Any = None
-
-
-@dataclass
-class Tape:
-    """What one run of the step did."""
-
-    inputs: tuple[Any, ...]
-    ops: list[Op] = field(default_factory=list)
-
-    @property
-    def program(self) -> tuple[Any, ...]:
-        """What tells one program from another."""
-        return tuple((op.name, op.key) for op in self.ops)
 
 
 @dataclass
@@ -72,7 +48,18 @@ class Record:
     syncs: Counter[Place] = field(default_factory=Counter)
     fallbacks: Counter[tuple[str, Place]] = field(default_factory=Counter)
     moved: Counter[Place] = field(default_factory=Counter)
+    recording: bool = False
     inside_read: int = 0
+
+    @contextlib.contextmanager
+    def step(self, given: Any) -> Iterator[None]:
+        """Record one step on a tape of its own."""
+        self.tapes.append(_tape(given))
+        self.recording = True
+        try:
+            yield
+        finally:
+            self.recording = False
 
 
 def record(step: Step, inputs: Inputs, steps: int) -> TraceResult:
@@ -85,21 +72,22 @@ def record(step: Step, inputs: Inputs, steps: int) -> TraceResult:
     done = 0
     try:
         with torch.compiler.set_stance("force_eager"), _Calls(log), _Operations(log):
-            done = run_steps(step, inputs, steps, lambda given: log.tapes.append(_tape(given)))
+            done = run_steps(step, inputs, steps, log.step)
     except Exception as error:
         raise InputError(f"trace: step {len(log.tapes)} failed: {told(error)}") from error
     if not done:
         raise InputError("trace: the inputs function yielded nothing, expected one input a step")
-    with _Calls(Record()):
-        breaks, notes = graph_breaks(step, inputs, done)
     moved = sum(log.moved.values())
+    # Capture sees our own interception as a break: it stands only where CUDA was asked for.
+    with _Calls(Record()) if moved else contextlib.nullcontext():
+        breaks, notes = graph_breaks(step, inputs, done)
     if moved:
         notes += (f"{moved} requests for a CUDA device were served by the CPU",)
     return TraceResult(
         framework="torch",
         steps=done,
         programs=len({tape.program for tape in log.tapes}),
-        recompiles=grouped(_causes(log.tapes, Place(*_definition(step)))),
+        recompiles=grouped(causes(log.tapes, Place(*_definition(step)))),
         host_syncs=tuple(log.syncs.most_common()),
         fallbacks=tuple((op, place, n) for (op, place), n in log.fallbacks.most_common()),
         graph_breaks=breaks,
@@ -120,7 +108,7 @@ def _definition(step: Step) -> tuple[str, int]:
     return (shown(code.co_filename), code.co_firstlineno) if code else ("", 0)
 
 
-class _Operations(TorchDispatchMode):
+class _Operations(TorchDispatchMode):  # type: ignore[misc]
     """Writes every operation that reaches a kernel to the tape."""
 
     def __init__(self, log: Record) -> None:
@@ -132,13 +120,14 @@ class _Operations(TorchDispatchMode):
     ) -> Any:
         out = func(*args, **(kwargs or {}))
         log = self._log
-        if not log.tapes or log.inside_read:
+        if not log.recording or log.inside_read:
             return out
         name = func._schema.name.removeprefix("aten::")
         place, in_optimizer = _here()
         if name in ("_local_scalar_dense", "equal"):
-            log.syncs[place] += 1
-            log.tapes[-1].ops.append(Op("read", (), place, in_optimizer, value=out))
+            if not in_optimizer:  # there it is the step counter, which lives on the host
+                log.syncs[place] += 1
+            log.tapes[-1].ops.append(Op("read", (), place, in_optimizer))
             return out
         masked = name.startswith("index") and any(_is_mask(leaf) for leaf in tree_leaves(args[1:]))
         if name in FALLBACKS or masked:
@@ -161,11 +150,10 @@ def _baked(func: Any, name: str, args: tuple[Any, ...], kwargs: Any) -> tuple[An
     out: list[Any] = []
     for position, argument in enumerate(func._schema.arguments):
         value = args[position] if position < len(args) else kwargs.get(argument.name)
-        kind = str(argument.type)
-        scalar = kind in ("number", "Scalar", "Optional[number]")
         if isinstance(value, (torch.Tensor, torch.Generator)) or value is None:
             continue
-        if scalar and name not in BAKED_SCALARS:
+        operand = str(argument.type) in ("number", "Optional[number]", "Tensor", "List[number]")
+        if operand and name not in BAKED_SCALARS:
             continue
         if isinstance(value, float) and (name in FREE_FLOATS or name.startswith("_fused")):
             continue
@@ -176,7 +164,7 @@ def _baked(func: Any, name: str, args: tuple[Any, ...], kwargs: Any) -> tuple[An
     return tuple(out)
 
 
-class _Calls(TorchFunctionMode):
+class _Calls(TorchFunctionMode):  # type: ignore[misc]
     """Sees what never reaches a kernel on the CPU: reads by NumPy or print, and device names."""
 
     def __init__(self, log: Record) -> None:
@@ -204,9 +192,9 @@ class _Calls(TorchFunctionMode):
 
     def _read(self, func: Any, args: tuple[Any, ...], kwargs: Any) -> Any:
         log = self._log
-        if not log.inside_read and log.tapes and args and isinstance(args[0], torch.Tensor):
+        if not log.inside_read and log.recording and args and isinstance(args[0], torch.Tensor):
             place, in_optimizer = _here()
-            if is_users(place.file) or place.line:
+            if not in_optimizer:
                 log.syncs[place] += 1
                 log.tapes[-1].ops.append(Op("read", (), place, in_optimizer))
         log.inside_read += 1
@@ -244,52 +232,3 @@ def _here() -> tuple[Place, bool]:
             return Place(shown(file), frame.f_lineno), in_optimizer
         frame = frame.f_back  # type: ignore[assignment]
     return Place("", 0), in_optimizer
-
-
-def _causes(tapes: list[Tape], definition: Place) -> Iterator[Cause]:
-    """For each program not seen before, why it differs from the most similar one seen."""
-    seen: dict[tuple[Any, ...], Tape] = {}
-    for tape in tapes:
-        if tape.program in seen:
-            continue
-        if seen:
-            nearest = max(seen.values(), key=lambda old, new=tape: _common(old, new))  # type: ignore[misc]
-            yield _difference(nearest, tape, definition)
-        seen[tape.program] = tape
-
-
-def _common(old: Tape, new: Tape) -> int:
-    for at, (a, b) in enumerate(zip(old.ops, new.ops, strict=False)):
-        if (a.name, a.key) != (b.name, b.key):
-            return at
-    return min(len(old.ops), len(new.ops))
-
-
-def _difference(old: Tape, new: Tape, definition: Place) -> Cause:
-    if old.inputs != new.inputs:
-        pairs = zip(old.inputs, new.inputs, strict=False)
-        changed = next(((a, b) for a, b in pairs if a != b), ("fewer", "more"))
-        return Cause(
-            "an input's shape or type changed", definition, f"{changed[0]} to {changed[1]}"
-        )
-    at = _common(old, new)
-    before = old.ops[at] if at < len(old.ops) else None
-    after = new.ops[at] if at < len(new.ops) else None
-    here = after or before
-    assert here is not None
-    if before is not None and after is not None and before.name == after.name:
-        if after.name in DATA_DEPENDENT or after.name.startswith("index"):
-            return Cause("a size that depends on data", after.place, f"aten::{after.name}")
-        if before.key[0] != after.key[0]:
-            changed = next(
-                (f"{b[0]} of aten::{after.name}, {a[1]} to {b[1]}"
-                 for a, b in zip(before.key[0], after.key[0], strict=False) if a != b),
-                f"aten::{after.name}",
-            )  # fmt: skip
-            return Cause("a Python number became part of the program", after.place, changed)
-    if here.in_optimizer:
-        return Cause("the optimizer made its state in the first step", here.place)
-    reads = [op for op in new.ops[:at] if op.name == "read"]
-    if reads:
-        return Cause("a value read from the device decides what runs", reads[-1].place)
-    return Cause("the Python code took another path", here.place, f"aten::{here.name}")
