@@ -110,7 +110,7 @@ def fill(job: TrainJob, devices: int, there: str) -> TrainJob:
         if devices % others:
             raise InputError(
                 f"{where}: {_product(plan, skip=axis)} = {others} does not divide {there}; "
-                f"expected degrees whose product divides {devices}"
+                f"expected degrees whose product divides {devices}, or --set nodes=N"
             )
         plan = replace(plan, **{axis: devices // others})
         if job.batch_open:

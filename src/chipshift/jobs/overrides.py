@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterable
 from typing import Any
 
 from chipshift.errors import InputError, nearest
@@ -103,6 +104,21 @@ class Overrides:
             draft.values.pop("accumulation", None)
         draft.put(field, Given(value, "--set"))
         draft.understood.append(Understood(key, str(value), "--set", None, FIELDS[field]))
+
+
+def parse_settings(settings: Iterable[str]) -> dict[str, str]:
+    """``["tp=4"]`` to ``{"tp": "4"}``.
+
+    Raises:
+        InputError: a setting without ``=``.
+    """
+    found: dict[str, str] = {}
+    for setting in settings:
+        key, equals, value = setting.partition("=")
+        if not equals or not key.strip():
+            raise InputError(f"--set {setting}: expected KEY=VALUE")
+        found[key.strip()] = value
+    return found
 
 
 def typed(text: str) -> Any:

@@ -28,10 +28,10 @@ def recognise(source: Source) -> str:
     text = source.text
     if not text.strip():
         raise InputError(f"{source.path} is empty; expected a job file")
-    if _MEGATRON.search(text):
-        return "megatron"
     if form := _toml(text):
         return form
+    if _MEGATRON.search(text):
+        return "megatron"
     raise InputError(
         f"{source.path} is in no format known here; expected a torchtitan or chipshift TOML, or a "
         "Megatron-LM launch script"

@@ -147,7 +147,7 @@ class Sheet:
         if found is None or found[1].value is None:
             return None
         key, setting = found
-        if isinstance(setting.value, (dict, list)):
+        if isinstance(setting.value, (dict, list)) or getattr(setting.value, "names", ()):
             raise wrong(key, setting, "a string")
         value = str(setting.value).strip()
         if choices is not None:
@@ -219,9 +219,22 @@ class Sheet:
 
 def wrong(key: str, setting: Setting, expected: str, hint: str = "") -> InputError:
     """The one sentence for a value that cannot be used."""
-    return InputError(
-        f"{setting.where}: {key} is {_shown(setting.value)}; expected {expected}{hint}"
-    )
+    found, names = _shown(setting.value), unset_names(setting.value)
+    if names:
+        name = names[0]
+        what = "nothing sets" if name.isidentifier() or name.isdigit() else "only a run could tell"
+        variable = name if name.isidentifier() else key
+        return InputError(
+            f"{setting.where}: {key} is {found}, which {what}; expected {expected}, such as by "
+            f"--set {variable}=..."
+        )
+    return InputError(f"{setting.where}: {key} is {found}; expected {expected}{hint}")
+
+
+def unset_names(value: Any) -> tuple[str, ...]:
+    """Variables in a script's value that nothing sets (``launch.Unset``), in a list's too."""
+    values = value if isinstance(value, list) else [value]
+    return tuple(name for one in values for name in getattr(one, "names", ()))
 
 
 def as_integer(value: Any) -> int | None:

@@ -1,0 +1,268 @@
+"""What a launch script says besides the training arguments: nodes, devices, chip, environment.
+
+Slurm directives (``#SBATCH --nodes=16``), ``srun``, ``torchrun``, ``python -m
+torch.distributed.run`` or ``.launch``, ``accelerate launch``, ``deepspeed`` and ``mpirun`` each
+have their own words for nodes and devices a node.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterable, Mapping
+from dataclasses import dataclass, field
+
+from chipshift.jobs.draft import Draft
+from chipshift.jobs.job import Assumed, Given, Understood
+from chipshift.jobs.overrides import Overrides
+from chipshift.jobs.settings import Setting, as_integer
+from chipshift.jobs.shell.resolve import Command, Resolved, resolve
+from chipshift.jobs.shell.values import Field
+from chipshift.jobs.source import Source
+
+_DIRECTIVE = re.compile(r"^[ \t]*#(?:SBATCH|PBS|BSUB)[ \t]+(.*)$")
+_GRES = re.compile(r"gpu(?::([A-Za-z0-9_.-]+?))?:(\d{1,4})\b|^(?:([A-Za-z][\w.-]*):)?(\d{1,4})$")
+
+NODES = ("nnodes", "num_nodes", "nodes", "n_nodes", "num_machines", "N", "num-nodes")
+PER_NODE = (
+    *("nproc_per_node", "nproc-per-node", "num_gpus", "gpus-per-node", "gpus_per_node"),
+    *("ntasks-per-node", "npernode", "nproc"),
+)
+TOTAL = ("num_processes", "ntasks", "n", "np", "gpus", "world_size")
+
+CHIPS = {
+    "a100": "a100",
+    "h100": "h100",
+    "h200": "h200",
+    "gh200": "h200",
+    "b200": "b200",
+    "b300": "b300",
+    "gb200": "gb200",
+    "gb300": "gb300",
+    "mi300x": "mi300x",
+    "mi300": "mi300x",
+    "mi325x": "mi325x",
+    "mi350x": "mi350x",
+    "mi355x": "mi355x",
+}
+"""Names in ``--gres=gpu:NAME:8`` and ``--constraint``, which sites choose, by chip."""
+
+PORTING = (
+    ("nccl", re.compile(r"^(NCCL_|TORCH_NCCL_|UCX_|FI_|RCCL_|SHARP_|NVSHMEM_)")),
+    ("transformer_engine", re.compile(r"^NVTE_")),
+    ("cuda_environment", re.compile(r"^(CUDA_|CUBLAS_|PYTORCH_CUDA_|CUDNN_)")),
+    ("tf32", re.compile(r"^(NVIDIA_TF32_OVERRIDE|TORCH_ALLOW_TF32.*)$")),
+    ("xla_flags", re.compile(r"^(XLA_FLAGS|LIBTPU_INIT_ARGS|XLA_PYTHON_.*)$")),
+)
+QUIET = ("CUDA_VISIBLE_DEVICES", "CUDA_HOME", "CUDA_PATH")
+
+
+@dataclass
+class Launch:
+    """A script's launch.
+
+    Attributes:
+        options: of the scheduler and launchers, by name without dashes.
+        found: the script as resolved.
+    """
+
+    found: Resolved
+    options: dict[str, Field] = field(default_factory=dict)
+
+
+def read_launch(source: Source, overrides: Overrides, beside: Mapping[str, str]) -> Launch:
+    """Resolve a script with what its scheduler directives say."""
+    options: dict[str, Field] = {}
+    for number, line in enumerate(source.text.split("\n"), start=1):
+        if match := _DIRECTIVE.match(line):
+            words = [Field(word, number) for word in match.group(1).split("#")[0].split()]
+            options.update(_options(words))
+    found = resolve(source.text, source.path, overrides.given, _slurm(options), beside)
+    overrides.used |= found.environment.used_fixed
+    launch = Launch(found, options)
+    for command in found.commands:
+        launch.options = {**_options(_launcher_words(command)), **launch.options}
+    return launch
+
+
+def _options(words: Iterable[Field]) -> dict[str, Field]:
+    """``--name value``, ``--name=value``, ``-N 4`` and ``-N4`` of a launcher."""
+    found: dict[str, Field] = {}
+    name = ""
+    for word in words:
+        plain = word.plain
+        match = re.match(r"--?([A-Za-z][\w-]*)(?:=(.*))?$", plain, re.S)
+        short = re.match(r"-([Nn])(\d+)$", plain)
+        if short:
+            found[short.group(1)] = Field(short.group(2), word.line, word.soft)
+            name = ""
+        elif match and match.group(2) is not None:
+            text = word.text.partition("=")[2]
+            found[match.group(1)] = Field(text, word.line, word.soft)
+            name = ""
+        elif match:
+            name = match.group(1)
+        elif name:
+            found[name] = word
+            name = ""
+    return found
+
+
+def _launcher_words(command: Command) -> list[Field]:
+    """A launch command's own words, up to the training program."""
+    words = [word for word in command.words if word.plain]
+    launcher = False
+    for at, word in enumerate(words):
+        plain = word.plain
+        base = plain.rsplit("/", 1)[-1]
+        if base in ("torchrun", "srun", "mpirun", "mpiexec", "accelerate", "deepspeed") or (
+            plain in ("torch.distributed.run", "torch.distributed.launch")
+        ):
+            launcher = True
+        if launcher and (plain.endswith(".py") or (plain == "-m" and at and _is_module(words, at))):
+            return words[:at]
+    return words if launcher else []
+
+
+def program_words(command: Command) -> list[Field]:
+    """What follows the training program; all words where no program can be told."""
+    words = list(command.words)
+    for at, word in enumerate(words):
+        if word.plain.endswith(".py"):
+            return words[at + 1 :]
+        if word.plain == "-m" and _is_module(words, at):
+            return words[at + 2 :]
+    return words
+
+
+def _is_module(words: list[Field], at: int) -> bool:
+    """``-m package.train`` names the program, ``-m torch.distributed.run`` a launcher."""
+    following = words[at + 1].plain if at + 1 < len(words) else ""
+    return bool(following) and not following.startswith("torch.distributed")
+
+
+def _slurm(options: Mapping[str, Field]) -> dict[str, Field]:
+    """Variables that Slurm sets in the job."""
+    variables: dict[str, Field] = {}
+    nodes = options.get("nodes") or options.get("N")
+    if nodes is not None:
+        nodes = Field(nodes.text.split("-")[0], nodes.line, nodes.soft)
+        for name in ("SLURM_NNODES", "SLURM_JOB_NUM_NODES"):
+            variables[name] = nodes
+    tasks = options.get("ntasks-per-node")
+    if tasks is not None:
+        variables["SLURM_NTASKS_PER_NODE"] = tasks
+    if (gpus := gpus_per_node(options)) is not None:
+        variables["SLURM_GPUS_PER_NODE"] = variables["SLURM_GPUS_ON_NODE"] = gpus
+    total = options.get("ntasks") or options.get("n")
+    if total is None and nodes is not None and tasks is not None:
+        count = (as_integer(nodes.plain) or 0) * (as_integer(tasks.plain) or 0)
+        total = Field(str(count), nodes.line) if count else None
+    if total is not None:
+        variables["SLURM_NTASKS"] = variables["SLURM_NPROCS"] = total
+    return variables
+
+
+def gpus_per_node(options: Mapping[str, Field]) -> Field | None:
+    """From ``--gpus-per-node=8``, ``--gres=gpu:h100:8`` and their like."""
+    for name in ("gpus-per-node", "gres"):
+        value = options.get(name)
+        match = _GRES.search(value.plain) if value is not None else None
+        if value is not None and match:
+            return Field(match.group(2) or match.group(4), value.line, value.soft)
+    return None
+
+
+def chip_of(options: Mapping[str, Field]) -> tuple[str, Field] | None:
+    """The chip that a gres, constraint or partition names."""
+    for name in ("gres", "gpus-per-node", "gpus", "constraint", "C", "partition", "p"):
+        value = options.get(name)
+        if value is None:
+            continue
+        for word in re.split(r"[^a-z0-9]+", value.plain.lower()):
+            if word in CHIPS:
+                return CHIPS[word], value
+    return None
+
+
+def put_machine(draft: Draft, launch: Launch, world: Field | None = None) -> None:
+    """Nodes, devices a node, their product and the chip, as far as the launch says them."""
+    options = launch.options
+    nodes = next((options[n] for n in NODES if n in options), None)
+    each = next((options[n] for n in PER_NODE[:5] if n in options), None)
+    each = each if each is not None and as_integer(each.plain) else gpus_per_node(options)
+    each = each or next((options[n] for n in PER_NODE[5:] if n in options), None)
+    total = world or next((options[n] for n in TOTAL if n in options), None)
+    if nodes is not None and ":" in nodes.plain:  # torchrun's elastic MIN:MAX
+        nodes = Field(nodes.plain.split(":")[-1], nodes.line, nodes.soft)
+    for name, value in (("nodes", nodes), ("devices_per_node", each)):
+        _put_count(draft, name, value)
+    if nodes is None and total is None and each is not None:
+        standalone = "standalone" in options or not any("rdzv" in o for o in options)
+        if standalone and "nproc" in "".join(options):
+            draft.assume("nodes", 1, "the launcher's default of one node")
+    if nodes is None or each is None:
+        _put_count(draft, "devices", total)
+    if found := chip_of(options):
+        chip, value = found
+        draft.put("chip", Given(chip, draft.file, value.line))
+        draft.understood.append(
+            Understood("gres or constraint", value.shown, draft.file, value.line, f"chip {chip}")
+        )
+
+
+def _put_count(draft: Draft, name: str, value: Field | None) -> None:
+    count = as_integer(value.plain) if value is not None else None
+    if value is None or count is None or not 1 <= count <= 10**7:
+        return
+    if value.soft:
+        why = "the script's default of an environment variable; --on or --set says otherwise"
+        draft.assume(name, count, why)
+    else:
+        draft.put(name, Given(count, draft.file, value.line or None))
+    draft.understood.append(
+        Understood(name, str(count), draft.file, value.line or None, name.replace("_", " "))
+    )
+
+
+def put_environment(draft: Draft, launch: Launch) -> None:
+    """Exported settings that matter for porting, as flags."""
+    variables = dict(launch.found.environment.exported)
+    for command in launch.found.commands:
+        variables.update(dict(command.environment))
+    for name, value in variables.items():
+        for kind, pattern in PORTING:
+            if pattern.match(name) and name not in QUIET:
+                draft.flag(kind, name, value.shown, value.line or None)
+
+
+def as_settings(words: Iterable[Field], file: str) -> dict[str, Setting]:
+    """``--key value ...`` as ``{"key": Setting}``: True without a value, a list with several."""
+    gathered: dict[str, tuple[list[Field], int]] = {}
+    key = ""
+    for word in words:
+        match = re.match(r"--([A-Za-z][\w.-]*)(?:=(.*))?$", word.plain, re.S)
+        if match:
+            key = match.group(1)
+            gathered[key] = ([], word.line)
+            if match.group(2) is not None:
+                text = word.text.partition("=")[2]
+                gathered[key][0].append(Field(text, word.line, word.soft))
+        elif key and word.plain:
+            gathered[key][0].append(word)
+    settings = {}
+    for key, (values, line) in gathered.items():
+        plain = [Unset(v.shown, v.unknown) if v.unknown else v.plain for v in values]
+        value = True if not plain else plain[0] if len(plain) == 1 else plain
+        settings[key] = Setting(value, file, line or None)
+    return settings
+
+
+class Unset(str):
+    """Text that holds a variable which nothing in the script sets."""
+
+    names: tuple[str, ...]
+
+    def __new__(cls, shown: str, names: tuple[str, ...]) -> Unset:
+        made = super().__new__(cls, shown)
+        made.names = names
+        return made

@@ -1,0 +1,370 @@
+"""Megatron-LM launch scripts: a shell script that starts ``pretrain_*.py`` with its arguments.
+
+Arguments, defaults and arithmetic: NVIDIA, Megatron-LM, megatron/training/arguments.py,
+megatron/core/model_parallel_config.py and transformer_config.py, 2026-08.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Mapping
+
+from chipshift.errors import InputError
+from chipshift.jobs.draft import Draft
+from chipshift.jobs.job import Given
+from chipshift.jobs.launch import (
+    Launch,
+    as_settings,
+    program_words,
+    put_environment,
+    put_machine,
+    read_launch,
+)
+from chipshift.jobs.overrides import Overrides
+from chipshift.jobs.readers.megatron_model import build
+from chipshift.jobs.readers.megatron_flags import put_flags, put_ignored
+from chipshift.jobs.settings import Setting, Sheet
+from chipshift.jobs.shell.values import Field, split
+from chipshift.jobs.source import Source
+
+MOST = 10**6
+TELLTALES = frozenset(
+    {
+        *("--tensor-model-parallel-size", "--micro-batch-size", "--num-layers", "--hidden-size"),
+        *("--pipeline-model-parallel-size", "--seq-length", "--global-batch-size", "--bf16"),
+    }
+)
+QUIET_NAMES = re.compile(r"WANDB|TOKEN|KEY|LOG|DEBUG|PATH|DIR|PROFILE|CKPT")
+BF16_WHY = (
+    "Megatron keeps bf16 weights, fp32 main gradients, fp32 master weights and fp32 moments "
+    "under --bf16"
+)
+
+
+def read(source: Source, overrides: Overrides, model_named: bool) -> Draft:
+    """Read one script; see ``readers/__init__``."""
+    draft = Draft(source.path, "megatron", uneven_pp=False, kv_replicated=True)
+    launch = read_launch(source, overrides, {})
+    words = training_command(launch, source.path)
+    settings = as_settings(words, source.path)
+    lay_over(settings, overrides)
+    sheet = Sheet(settings, draft)
+    put_machine(draft, launch)
+    put_environment(draft, launch)
+    _unset(draft, launch)
+    fill(sheet, model_named)
+    return draft
+
+
+def fill(sheet: Sheet, model_named: bool) -> None:
+    """A draft from Megatron's arguments, wherever they were written."""
+    draft = sheet.draft
+    draft.put("stack", Given("megatron", draft.file))
+    if model_named:
+        sheet.ignore(MODEL_KEYS, False, "--model names the model")
+    else:
+        draft.put("model", build(sheet))
+    _degrees(sheet)
+    _batch(sheet)
+    _data_parallel(sheet)
+    _remat(sheet)
+    _precision(sheet)
+    _optimizer(sheet)
+    put_flags(sheet)
+    put_ignored(sheet)
+    sheet.close("Megatron-LM")
+
+
+MODEL_KEYS = (
+    *("num-layers", "hidden-size", "ffn-hidden-size", "num-attention-heads", "kv-channels"),
+    *("group-query-attention", "num-query-groups", "swiglu", "normalization", "vocab-size"),
+    *("untie-embeddings-and-output-weights", "disable-bias-linear", "add-qkv-bias"),
+    *("position-embedding-type", "max-position-embeddings", "num-experts", "moe-router-topk"),
+    *("moe-ffn-hidden-size", "moe-layer-freq", "moe-shared-expert-*", "*-lora-rank", "*-head-dim"),
+    *("multi-latent-attention", "qk-layernorm", "tokenizer-*", "mtp-num-layers", "window-size"),
+)
+
+
+def lay_over(settings: dict[str, Setting], overrides: Overrides) -> None:
+    """``--set seq-length=4096`` or with underscores; script variables were laid over before."""
+    for key, text in overrides.given.items():
+        dashed = key.replace("_", "-").removeprefix("--")
+        if dashed in settings or dashed in MODEL_KEYS or f"--{dashed}" in TELLTALES:
+            value = True if text.lower() == "true" else text
+            settings[dashed] = Setting(value, "--set", None)
+            overrides.used.add(key)
+
+
+def training_command(launch: Launch, file: str) -> list[Field]:
+    """Arguments of the command with the most of Megatron's own; the last of equals.
+
+    A file of settings that another script sources starts no command: its variables that hold
+    Megatron arguments are then taken together.
+
+    Raises:
+        InputError: the script starts none and holds none.
+    """
+    best: list[Field] = []
+    most = 1
+    for command in launch.found.commands:
+        words = program_words(command)
+        count = _telltales(words)
+        if count >= most:
+            best, most = words, count
+    if not best:
+        for value in launch.found.environment.variables.values():
+            words = [w for field in (value if isinstance(value, list) else [value])
+                     for w in split(field)]
+            if _telltales(words):
+                best += words
+    if not best:
+        unset = ", ".join(sorted(launch.found.environment.unset)[:3])
+        hint = f" (conditions in it rest on {unset}, unset here)" if unset else ""
+        raise InputError(
+            f"{file} starts no command with Megatron-LM arguments{hint}; expected a training "
+            "command, or --set for the variable that leads to it"
+        )
+    return best
+
+
+def _telltales(words: list[Field]) -> int:
+    return sum(word.plain.split("=")[0] in TELLTALES for word in words)
+
+
+def _unset(draft: Draft, launch: Launch) -> None:
+    """Conditions that rest on what nothing sets, but for logging and the like."""
+    for name, line in sorted(launch.found.environment.unset.items()):
+        if name.isidentifier() and not QUIET_NAMES.search(name):
+            draft.note(f"${name} (line {line})", "unset", f"nothing sets it; --set {name}=... does")
+
+
+def _degrees(sheet: Sheet) -> None:
+    draft = sheet.draft
+    for field, key in (
+        ("tp", "tensor-model-parallel-size"),
+        ("pp", "pipeline-model-parallel-size"),
+        ("cp", "context-parallel-size"),
+        ("ep", "expert-model-parallel-size"),
+        ("etp", "expert-tensor-parallel-size"),
+    ):
+        draft.put(field, sheet.integer(key, into=field, high=MOST))
+    if (draft.get("ep") or 1) == 1:
+        draft.values.pop("etp", None)
+    _virtual(sheet)
+    parallel = sheet.boolean("sequence-parallel", into="sequence parallelism")
+    tp = draft.get("tp") or 1
+    if tp > 1:
+        on = parallel is not None and parallel.value
+        line = parallel.line if parallel else None
+        draft.put("sequence_parallel", Given(on, draft.file, line))
+    kind = sheet.text("cp-comm-type", into="context-parallel exchange")
+    if (draft.get("cp") or 1) > 1:
+        gathers = kind is not None and "all_gather" in kind.value
+        if kind is not None and "a2a" in kind.value:
+            draft.note("cp_kind", "ring", f"the exchange {kind.value} is taken as a ring")
+        why = "Megatron's default --cp-comm-type p2p"
+        draft.assume("cp_kind", "allgather" if gathers else "ring", kind.value if kind else why)
+
+
+def _virtual(sheet: Sheet) -> None:
+    """Interleaved stages, and the ways to make stages uneven."""
+    draft = sheet.draft
+    per_stage = sheet.integer("num-layers-per-virtual-pipeline-stage", into="layers a chunk")
+    chunks = sheet.integer("num-virtual-stages-per-pipeline-rank", into="vpp", high=10**4)
+    uneven = sheet.raw(
+        "decoder-first-pipeline-num-layers",
+        "decoder-last-pipeline-num-layers",
+        "account-for-embedding-in-pipeline-split",
+        "account-for-loss-in-pipeline-split",
+        "pipeline-model-parallel-layout",
+    )
+    if uneven is not None:
+        sheet.record(*uneven, "stages of different numbers of layers")
+        draft.uneven_pp = True
+        draft.note("layers a stage", "even", f"--{uneven[0]} is taken as an even split")
+    pp, model = draft.get("pp") or 1, draft.get("model")
+    if per_stage and model is not None and pp > 1:
+        each = -(-model.n_layers // pp)
+        if each % per_stage.value and not draft.uneven_pp:
+            raise InputError(
+                f"{per_stage.file}:{per_stage.line}: {per_stage.value} layers a virtual stage do "
+                f"not divide the {each} layers of a stage; expected a divisor of {each}"
+            )
+        value = max(1, each // per_stage.value)
+        draft.put("vpp", Given(value, per_stage.file, per_stage.line))
+    if chunks and pp > 1:
+        draft.put("vpp", chunks)
+    vpp = draft.get("vpp") or 1
+    draft.assume("schedule", "interleaved" if vpp > 1 else "1f1b", "Megatron's schedule")
+
+
+def _batch(sheet: Sheet) -> None:
+    draft = sheet.draft
+    draft.put("seq_len", sheet.integer("seq-length", into="sequence length", high=10**9))
+    micro = sheet.integer("micro-batch-size", "batch-size", into="microbatch")
+    draft.put("microbatch", micro)
+    total = sheet.integer("global-batch-size", into="global batch in sequences")
+    draft.put("global_batch", total)
+    if micro is None:
+        raise InputError(
+            f"{draft.file} gives no --micro-batch-size; expected it, or --set micro-batch-size=N"
+        )
+    if total is None:
+        draft.note("global batch", "microbatch × dp", "Megatron's default without one")
+    ramp = sheet.raw("rampup-batch-size", "step-batch-size-schedule")
+    if ramp is not None:
+        sheet.record(*ramp, "the full global batch is taken")
+
+
+def _data_parallel(sheet: Sheet) -> None:
+    """dp takes what is left; how its state is sharded."""
+    draft = sheet.draft
+    distributed = sheet.boolean("use-distributed-optimizer", into="optimizer state sharded")
+    megatron_fsdp = sheet.boolean(
+        "use-megatron-fsdp", "use-custom-fsdp", into="Megatron's own FSDP"
+    )
+    torch_fsdp = sheet.boolean("use-torch-fsdp2", into="PyTorch FSDP2")
+    strategy = sheet.text("data-parallel-sharding-strategy", into="what is sharded")
+    instances = sheet.integer("num-distributed-optimizer-instances", into="groups of sharding")
+    whole = torch_fsdp or (
+        megatron_fsdp and strategy is not None and strategy.value == "optim_grads_params"
+    )
+    axis = "fsdp" if whole else "dp"
+    draft.open_axis = axis
+    draft.put(axis, Given(1, draft.file))
+    if whole:
+        if instances and instances.value > 1:
+            draft.put("dp", instances)
+        return
+    kind, line = "none", None
+    if distributed:
+        kind, line = "zero1", distributed.line
+    if megatron_fsdp and strategy is not None:
+        kind = {"no_shard": "none", "optim": "zero1", "optim_grads": "zero2"}.get(
+            strategy.value, kind
+        )
+        line = strategy.line
+    draft.put("optimizer_sharding", Given(kind, draft.file, line))
+    if (draft.get("cp") or 1) > 1 and kind != "none":
+        draft.note("optimizer sharding over cp", "yes", "Megatron shards it over dp × cp")
+
+
+MODULES = {
+    "core_attn": {"attention"},
+    "layernorm": {"attention_norm", "mlp_norm"},
+    "moe_act": {"activation"},
+    "mlp": {"up", "activation"},
+    "moe": {"up", "activation"},
+    "shared_experts": {"activation"},
+    "mla_up_proj": {"qkv"},
+}
+"""What each of --recompute-modules runs again, in the words of parallel/remat.py."""
+
+KEPT = ("attention_norm", "qkv", "attention", "out_proj", "mlp_norm", "up", "activation")
+
+
+def _remat(sheet: Sheet) -> None:
+    draft = sheet.draft
+    granularity = sheet.text(
+        "recompute-granularity", into="rematerialisation", choices=("full", "selective")
+    )
+    short = sheet.boolean("recompute-activations", "checkpoint-activations", into="selective")
+    method = sheet.text("recompute-method", into="which layers", choices=("uniform", "block"))
+    count = sheet.integer("recompute-num-layers", into="layers", low=0, high=10**6)
+    modules = sheet.strings("recompute-modules", into="what is recomputed")
+    stated = granularity or short
+    if stated is None:
+        draft.assume("remat", "none", "no --recompute-granularity is given")
+        return
+    if granularity is not None and granularity.value == "full":
+        _full(draft, granularity, method.value if method else "uniform", count)
+        return
+    remat = "selective"
+    if modules is not None and modules.value and modules.value != ["core_attn"]:
+        again = set().union(*(MODULES.get(name, set()) for name in modules.value))
+        remat = "custom:saved=" + "+".join(name for name in KEPT if name not in again)
+    draft.put("remat", Given(remat, stated.file, stated.line))
+
+
+def _full(draft: Draft, stated: Given[str], method: str, count: Given[int] | None) -> None:
+    """``block`` recomputes only that many layers of each stage, ``uniform`` all of them."""
+    remat = "full"
+    model = draft.get("model")
+    if method == "block" and count is not None and model is not None:
+        chunk = model.n_layers // ((draft.get("pp") or 1) * (draft.get("vpp") or 1))
+        if count.value == 0:
+            remat = "none"
+        elif count.value < chunk:
+            remat = "full" if 2 * count.value >= chunk else "none"
+            why = f"{count.value} of a stage's {chunk} layers are recomputed; taken as {remat}"
+            draft.note("remat", remat, why)
+    draft.put("remat", Given(remat, stated.file, stated.line))
+
+
+def _precision(sheet: Sheet) -> None:
+    draft = sheet.draft
+    half = sheet.boolean("bf16", into="bf16 weights and matmuls")
+    fp16 = sheet.boolean("fp16", into="fp16 weights and matmuls")
+    low = half or fp16
+    dtype = "bf16" if half else "fp16" if fp16 else "fp32"
+    draft.put("compute", Given(dtype, draft.file, low.line if low else None))
+    why = BF16_WHY if low else "Megatron's default without --bf16 or --fp16 is fp32"
+    draft.assume("weights", dtype, why)
+    draft.assume("master", "fp32" if low else "none", why)
+    _gradients(sheet, dtype, why)
+    for field, key in (("moments", "exp-avg-dtype"), ("master", "main-params-dtype")):
+        stated = sheet.text(key, into=field)
+        if stated:
+            draft.put(field, Given(stated.value, stated.file, stated.line))
+    draft.assume("moments", "fp32", why)
+    _eight_bit(sheet)
+
+
+def _gradients(sheet: Sheet, dtype: str, why: str) -> None:
+    draft = sheet.draft
+    sheet.boolean("accumulate-allreduce-grads-in-fp32", into="fp32 gradients")
+    narrow = sheet.boolean("grad-reduce-in-bf16", into="gradients reduced in bf16")
+    wide = "accumulate-allreduce-grads-in-fp32" in sheet.settings
+    main = sheet.text(
+        "main-grads-dtype", "megatron-fsdp-main-grads-dtype", into="dtype of main gradients"
+    )
+    kept = "fp16" if dtype == "fp16" and not wide else "fp32"
+    if narrow:
+        draft.put("gradients", Given("bf16", narrow.file, narrow.line))
+        draft.put("reduce", Given("bf16", narrow.file, narrow.line))
+    elif main:
+        draft.put("gradients", Given(main.value, main.file, main.line))
+        draft.assume("reduce", main.value, "as the main gradients")
+    moved = sheet.text("megatron-fsdp-grad-comm-dtype", into="dtype of the gradient reduction")
+    if moved:
+        draft.put("reduce", Given(moved.value, moved.file, moved.line))
+    draft.assume("gradients", kept, why)
+    draft.assume("reduce", kept, why)
+
+
+def _eight_bit(sheet: Sheet) -> None:
+    """fp8 and fp4 matmuls through Transformer Engine; weights stay bf16 unless gathered so."""
+    draft = sheet.draft
+    form = sheet.text("fp8-format", "fp8", "fp8-e4m3", "fp8-hybrid", into="fp8 matmuls")
+    recipe = sheet.text("fp8-recipe", into="fp8 recipe")
+    four = sheet.text("fp4-format", "fp4", into="fp4 matmuls")
+    gathered = sheet.boolean("fp8-param-gather", "fp8-param", into="weights kept in fp8")
+    if four is not None:
+        draft.put("compute", Given("fp4", four.file, four.line))
+        draft.flag("fp8_recipe", "--fp4-format", four.value, four.line)
+    elif form is not None:
+        draft.put("compute", Given("fp8", form.file, form.line))
+        shown = f"{form.value} {recipe.value if recipe else 'delayed'}"
+        draft.flag("fp8_recipe", "--fp8-format", shown, form.line)
+        if gathered and gathered.value:
+            draft.put("gather", Given("fp8", gathered.file, gathered.line))
+
+
+def _optimizer(sheet: Sheet) -> None:
+    draft = sheet.draft
+    name = sheet.text("optimizer", into="optimizer")
+    if name:
+        known: Mapping[str, str] = {"adam": "adamw", "dist_muon": "muon"}
+        value = known.get(name.value.lower(), name.value.lower())
+        draft.put("optimizer", Given(value, name.file, name.line))
+    draft.assume("optimizer", "adamw", "Megatron's default --optimizer adam, decoupled decay")

@@ -1,0 +1,111 @@
+"""Megatron-LM arguments that matter for porting only, and those that do not matter at all."""
+
+from __future__ import annotations
+
+from chipshift.jobs.job import Given
+from chipshift.jobs.settings import Sheet
+
+FLAGS = (
+    ("attention_kernel", ("use-flash-attn",)),
+    ("attention_kernel", ("attention-backend",)),
+    ("tp_overlap", ("tp-comm-overlap",)),
+    ("loss_scaler", ("loss-scale",)),
+    ("loss_scaler", ("initial-loss-scale",)),
+    ("variable_length", ("variable-seq-lengths",)),
+    ("variable_length", ("reset-attention-mask",)),
+    ("variable_length", ("reset-position-ids",)),
+    ("variable_length", ("rl-use-sequence-packing",)),
+    ("cuda_graph", ("enable-cuda-graph",)),
+    ("cuda_graph", ("cuda-graph-impl",)),
+    ("cuda_graph", ("cuda-graph-scope",)),
+    ("nccl", ("use-nccl-ub",)),
+    ("nccl", ("nccl-communicator-config-path",)),
+    ("expert_kernels", ("moe-enable-deepep",)),
+    ("expert_kernels", ("moe-flex-dispatcher-backend",)),
+    ("expert_kernels", ("moe-permute-fusion",)),
+    ("expert_kernels", ("moe-grouped-gemm",)),
+    ("fused_ops", ("cross-entropy-loss-fusion",)),
+    ("fused_ops", ("mla-down-proj-fusion",)),
+    ("cpu_offload", ("optimizer-cpu-offload",)),
+    ("cpu_offload", ("cpu-offloading",)),
+    ("dp_overlap", ("overlap-grad-reduce",)),
+    ("dp_overlap", ("overlap-param-gather",)),
+    ("ep_overlap", ("overlap-moe-expert-parallel-comm",)),
+)
+
+
+def put_flags(sheet: Sheet) -> None:
+    """Record what a port must replace."""
+    draft = sheet.draft
+    impl = sheet.text("transformer-impl", into="implementation of the layers")
+    if impl is None or impl.value == "transformer_engine":
+        value = "transformer_engine" if impl else "transformer_engine (the default)"
+        draft.flag("transformer_engine", "--transformer-impl", value, impl.line if impl else None)
+    for kind, keys in FLAGS:
+        sheet.flag(kind, *keys)
+    if draft.get("compute") == "fp16" or "fp16" in sheet.settings:
+        setting = sheet.settings.get("fp16")
+        draft.flag("loss_scaler", "--fp16", "dynamic", setting.line if setting else None)
+    experts = sheet.settings.get("num-experts")
+    capacity = sheet.raw("moe-expert-capacity-factor")
+    if capacity is not None:
+        sheet.record(*capacity, "tokens beyond an expert's capacity are dropped")
+    elif experts is not None:
+        draft.flag("dropless_moe", "--num-experts", experts.value, experts.line)
+    tp = draft.values.get("tp")
+    if isinstance(tp, Given) and tp.value == 8:
+        draft.flag("node_of_8", "--tensor-model-parallel-size", 8, tp.line)
+
+
+def put_ignored(sheet: Sheet) -> None:
+    """Say of the rest whether it matters, and why."""
+    sheet.ignore(
+        ("tensor-parallel-num-weight-shards", "gtp-*", "hierarchical-context-parallel-sizes"),
+        True,
+        "this way of cutting is not read",
+    )
+    sheet.ignore(
+        ("hybrid-*", "spec", "linear-attention-*", "experimental-attention-*", "is-hybrid-model"),
+        True,
+        "layers other than attention and feed-forward are not read from Megatron arguments",
+    )
+    sheet.ignore(("freeze-*", "lora-*"), True, "frozen parts are not read")
+    sheet.ignore(
+        ("cpu-offloading-*", "optimizer-offload-*", "fine-grained-activation-*", "offload-modules"),
+        True,
+        "offload to the host is not in the estimate",
+    )
+    sheet.ignore(
+        ("moe-token-drop-policy", "moe-pad-expert-input-to-capacity"),
+        True,
+        "experts are taken as evenly loaded",
+    )
+    sheet.ignore(QUIET, False, "does not change the time or memory of a step")
+
+
+QUIET = (
+    *("lr", "lr-*", "min-lr*", "*-decay-*", "weight-decay*", "adam-*", "clip-grad", "init-method*"),
+    *("train-*", "eval-*", "*-iters", "log-*", "save*", "load*", "*-interval", "tensorboard-*"),
+    *("wandb-*", "data-*", "split", "seed", "num-workers", "vocab-file", "merge-file", "exit-*"),
+    *("no-load-*", "no-save-*", "ckpt-*", "dist-ckpt-*", "auto-detect-ckpt-format", "finetune"),
+    *("use-mcore-models", "use-legacy-models", "distributed-*", "timing-*", "profile*", "manual-gc*"),
+    *("attention-dropout", "hidden-dropout", "norm-epsilon", "rotary-*", "rope-*", "use-rope-*"),
+    *("no-masked-softmax-fusion", "no-bias-*", "no-rope-fusion", "no-gradient-*", "no-persist-*"),
+    *("no-check-*", "no-mmap-*", "no-create-*", "no-async-*", "no-query-key-*", "apply-*"),
+    *("make-vocab-size-divisible-by", "attention-softmax-in-fp32", "mock-data", "tiktoken-*"),
+    *("moe-router-*", "moe-aux-*", "moe-z-*", "moe-token-dispatcher-type", "moe-layer-recompute"),
+    *("moe-*", "mtp-*", "mscale*", "enable-experimental", "async-save", "use-dist-ckpt"),
+    *("bf16", "fp8-*", "fp4-*", "first-last-layers-bf16", "num-layers-at-*", "empty-unused-*"),
+    *("calculate-per-token-loss", "loss-scale-window", "hysteresis", "min-loss-scale"),
+    *("decoupled-*", "ddp-*", "num-distributed-*", "align-*", "overlap-*", "delay-*", "defer-*"),
+    *("use-precision-aware-optimizer", "exp-avg-sq-dtype", "tp-comm-*", "nccl-*", "disable-tp-*"),
+    *("check-*", "deterministic-mode", "local-rank", "node_rank", "master_*", "nproc_per_node"),
+    *("nnodes", "rdzv*", "max_restarts", "tee", "enable-one-logger", "one-logger-*", "*-cache-path"),
+    *("valid-data-path", "test-data-path", "export-*", "trust-remote-code", "legacy-tokenizer"),
+    *("fsdp-*", "megatron-fsdp-*", "init-model-with-meta-device", "keep-fp8-*", "reuse-grad-*"),
+    *("padded-vocab-size", "te-rng-tracker", "cuda-graph-*", "inference-*", "sft*", "use-cpu-*"),
+    *("create-attention-mask-in-dataloader", "eod-mask-loss", "override-*", "use-checkpoint-*"),
+    *("muon-*", "sgd-momentum", "bias-*", "rerun-mode", "result-rejected-*", "high-priority-*"),
+    *("use-tp-pp-dp-mapping", "batch-p2p-*", "use-ring-exchange-p2p", "logging-level", "lazy-*"),
+    *("cross-entropy-fusion-impl", "accumulate-*", "quick-geglu", "squared-relu", "softmax-type"),
+)

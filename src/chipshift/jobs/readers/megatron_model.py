@@ -1,0 +1,285 @@
+"""The model that Megatron-LM arguments describe, parameter by parameter.
+
+Arguments and defaults: NVIDIA, Megatron-LM, megatron/training/arguments.py and
+megatron/core/transformer/transformer_config.py, 2026-08.
+"""
+
+from __future__ import annotations
+
+import re
+from dataclasses import replace
+
+from chipshift.errors import InputError
+from chipshift.jobs.job import Given
+from chipshift.jobs.settings import Sheet, wrong
+from chipshift.models.model import Attention, DenseMlp, Layer, Model, MoeMlp
+from chipshift.models.preset import names, preset
+
+TOKENIZERS = {
+    "gpt2bpetokenizer": 50257,
+    "llama2tokenizer": 32000,
+    "llama2": 32000,
+    "llama3": 128256,
+    "megatronlama3": 128256,
+}
+"""Rows of the vocabulary by --tokenizer-type, where the type has only one."""
+
+
+def build(sheet: Sheet) -> Given[Model]:
+    """The model; its vocabulary unpadded (padding depends on tp and is noted).
+
+    Raises:
+        InputError: a size is missing, or the vocabulary cannot be told.
+    """
+    layers = _size(sheet, "num-layers", "layers", alias="decoder-num-layers")
+    hidden = _size(sheet, "hidden-size", "model width")
+    heads = _size(sheet, "num-attention-heads", "attention heads")
+    gated = bool(sheet.boolean("swiglu", "quick-geglu", "geglu", into="gated feed-forward"))
+    ffn = sheet.integer("ffn-hidden-size", into="feed-forward width")
+    width = ffn.value if ffn else (hidden.value * 8 // 3 // 64 * 64 if gated else 4 * hidden.value)
+    if ffn is None:
+        rule = "8/3 of the width in steps of 64" if gated else "4 × the width"
+        sheet.draft.note("feed-forward width", width, f"Megatron's default, {rule}")
+    norm = sheet.text("normalization", into="norm", choices=("LayerNorm", "RMSNorm"))
+    norm_params = hidden.value * (1 if norm and norm.value == "RMSNorm" else 2)
+    bias = sheet.boolean("disable-bias-linear", into="no biases") is None
+    attention = _attention(sheet, hidden.value, heads.value, bias, norm_params == hidden.value)
+    dense = DenseMlp(
+        width, 3 if gated else 2, _mlp_bias(width, hidden.value, gated) if bias else 0
+    )
+    sparse = _experts(sheet, hidden.value, width, gated, bias)
+    kinds = _kinds(sheet, layers.value, sparse is not None)
+    order, runs = _order(kinds)
+    made = tuple(
+        (Layer(attention, sparse if is_moe else dense, 2 * norm_params), count)
+        for is_moe, count in runs
+    )
+    learned = _positions(sheet)
+    model = Model(
+        name="megatron",
+        architecture="megatron",
+        d_model=hidden.value,
+        vocab=1,
+        layers=made,
+        layer_order=order,
+        tied=sheet.boolean("untie-embeddings-and-output-weights", into="untied head") is None,
+        final_norm_params=norm_params,
+        embedding_extra_params=learned * hidden.value,
+        mtp_layers=_or(sheet.integer("mtp-num-layers", into="multi-token layers", low=0), 0),
+    )
+    return Given(_with_vocabulary(sheet, model), hidden.file, hidden.line)
+
+
+def _size(sheet: Sheet, key: str, into: str, alias: str = "") -> Given[int]:
+    keys = (key, alias) if alias else (key,)
+    value = sheet.integer(*keys, into=into, high=10**7)
+    if value is None:
+        raise InputError(
+            f"{sheet.draft.file} gives no --{key}; expected it, --set {key}=N, or --model"
+        )
+    return value
+
+
+def _or(value: Given[int] | None, default: int) -> int:
+    return default if value is None else value.value
+
+
+def _attention(sheet: Sheet, hidden: int, heads: int, bias: bool, rms: bool) -> Attention:
+    if hidden % heads and "kv-channels" not in sheet.settings:
+        raise InputError(
+            f"{sheet.draft.file}: --hidden-size {hidden} is not a multiple of "
+            f"--num-attention-heads {heads}; expected a multiple, or --kv-channels"
+        )
+    channels = _or(sheet.integer("kv-channels", into="head width", high=10**6), hidden // heads)
+    qk_norm = sheet.boolean("qk-layernorm", into="norms on queries and keys") is not None
+    window = _window(sheet)
+    if sheet.boolean("multi-latent-attention", into="multi-latent attention"):
+        return _latent(sheet, heads, qk_norm)
+    grouped = sheet.boolean("group-query-attention", into="grouped queries")
+    groups = sheet.integer("num-query-groups", into="key/value heads", high=10**6)
+    kv_heads = groups.value if grouped and groups else heads
+    if groups and not grouped:
+        sheet.draft.note(
+            "key/value heads", heads, "--num-query-groups needs --group-query-attention"
+        )
+    if heads % kv_heads:
+        raise InputError(
+            f"{sheet.draft.file}: --num-attention-heads {heads} is not a multiple of "
+            f"--num-query-groups {kv_heads}; expected a multiple"
+        )
+    qkv_bias = sheet.boolean("add-qkv-bias", into="biases on q, k, v") is not None
+    biases = (heads + 2 * kv_heads) * channels if bias or qkv_bias else 0
+    return Attention(
+        heads=heads,
+        kv_heads=kv_heads,
+        head_dim=channels,
+        v_head_dim=channels,
+        window=window,
+        bias_params=biases + (hidden if bias else 0),
+        norm_params=(2 if rms else 4) * channels if qk_norm else 0,
+    )
+
+
+def _window(sheet: Sheet) -> int | None:
+    found = sheet.text("window-size", into="sliding window")
+    if found is None:
+        return None
+    match = re.fullmatch(r"\(?\s*(\d{1,9})\s*(?:,.*)?", found.value)
+    if "window-attn-skip-freq" in sheet.settings:
+        sheet.draft.note("window", "every layer", "--window-attn-skip-freq is not read")
+    return int(match.group(1)) + 1 if match else None
+
+
+def _latent(sheet: Sheet, heads: int, qk_norm: bool) -> Attention:
+    queries = sheet.integer("q-lora-rank", into="rank of the queries", high=10**6)
+    keys = _or(sheet.integer("kv-lora-rank", into="rank of keys and values", high=10**6), 32)
+    plain = _or(sheet.integer("qk-head-dim", into="width without position", high=10**6), 128)
+    rope = _or(sheet.integer("qk-pos-emb-head-dim", into="rotary width", high=10**6), 64)
+    value = _or(sheet.integer("v-head-dim", into="value width", high=10**6), 128)
+    return Attention(
+        heads=heads,
+        kv_heads=heads,
+        head_dim=plain + rope,
+        v_head_dim=value,
+        norm_params=(keys + (queries.value if queries else 0)) if qk_norm else 0,
+        q_lora_rank=queries.value if queries else None,
+        kv_lora_rank=keys,
+        qk_rope_head_dim=rope,
+    )
+
+
+def _mlp_bias(width: int, hidden: int, gated: bool) -> int:
+    return (2 if gated else 1) * width + hidden
+
+
+def _experts(sheet: Sheet, hidden: int, width: int, gated: bool, bias: bool) -> MoeMlp | None:
+    experts = sheet.integer("num-experts", into="experts", high=10**6)
+    if experts is None:
+        return None
+    top_k = _or(sheet.integer("moe-router-topk", into="experts a token"), 2)
+    if top_k > experts.value:
+        raise InputError(
+            f"{sheet.draft.file}: --moe-router-topk {top_k} exceeds --num-experts {experts.value}; "
+            "expected at most that"
+        )
+    each = _or(sheet.integer("moe-ffn-hidden-size", into="width of an expert"), width)
+    shared = sheet.integer("moe-shared-expert-intermediate-size", into="width of shared experts")
+    gate = sheet.boolean("moe-shared-expert-gate", into="a gate on the shared experts")
+    return MoeMlp(
+        experts=experts.value,
+        top_k=top_k,
+        width=each,
+        matrices=3 if gated else 2,
+        shared_width=_or(shared, 0),
+        router_params=experts.value * hidden,
+        shared_gate_params=hidden if gate else 0,
+        expert_bias_params=_mlp_bias(each, hidden, gated) if bias else 0,
+    )
+
+
+def _kinds(sheet: Sheet, layers: int, moe: bool) -> list[bool]:
+    """For each layer whether it has experts: ``--moe-layer-freq`` is a number or a list."""
+    frequency = sheet.text("moe-layer-freq", into="which layers have experts")
+    if not moe:
+        return [False] * layers
+    if layers > 100_000:
+        raise InputError(f"{sheet.draft.file}: {layers} layers; expected at most 100000")
+    if frequency is None:
+        return [True] * layers
+    text = frequency.value.strip("'\" ")
+    if text.isdecimal() and 0 < int(text[:9]) <= 10**6:
+        return [at % int(text) == 0 for at in range(layers)]
+    kinds = _pattern(text, layers)
+    if kinds is None or len(kinds) != layers:
+        key, setting = "moe-layer-freq", sheet.settings["moe-layer-freq"]
+        raise wrong(key, setting, f"a number, or a list of {layers} zeros and ones")
+    return kinds
+
+
+def _pattern(text: str, layers: int) -> list[bool] | None:
+    """``([0]*3+[1]*58)`` and ``[0,1]*12`` without evaluating anything."""
+    kinds: list[bool] = []
+    for term in re.sub(r"[()\s]", "", text).split("+"):
+        match = re.fullmatch(r"(?:(\d{1,6})\*)?\[([01](?:,[01])*),?\](?:\*(\d{1,6}))?", term)
+        if match is None:
+            return None
+        times = int(match.group(1) or match.group(3) or 1)
+        unit = [bit == "1" for bit in match.group(2).split(",")]
+        if times * len(unit) > layers:
+            return None
+        kinds += unit * times
+    return kinds
+
+
+def _order(kinds: list[bool]) -> tuple[tuple[int, ...], list[tuple[bool, int]]]:
+    """(layer_order, [(has experts, count)]) in order of first appearance."""
+    seen = list(dict.fromkeys(kinds))
+    order = tuple(seen.index(kind) for kind in kinds)
+    return order, [(kind, kinds.count(kind)) for kind in seen]
+
+
+def _positions(sheet: Sheet) -> int:
+    """Rows of a learned position embedding."""
+    kind = sheet.text("position-embedding-type", into="positions")
+    limit = sheet.integer("max-position-embeddings", into="longest sequence", high=10**9)
+    rotary = sheet.boolean("use-rotary-position-embeddings", into="rotary positions")
+    absent = sheet.boolean("no-position-embedding", into="no learned positions")
+    learned = kind is None or kind.value == "learned_absolute"
+    return limit.value if limit and learned and not rotary and not absent else 0
+
+
+def _with_vocabulary(sheet: Sheet, model: Model) -> Model:
+    """The vocabulary from --vocab-size, the tokenizer, or the preset of this shape."""
+    stated = sheet.integer("vocab-size", "padded-vocab-size", into="vocabulary", high=10**8)
+    tokenizer = sheet.raw("tokenizer-model") or sheet.raw("tokenizer-name-or-path")
+    kind = sheet.raw("tokenizer-type")
+    for found in (tokenizer, kind):
+        if found is not None:
+            sheet.record(found[0], found[1], "vocabulary")
+    twin = _twin(model, stated.value if stated else None)
+    if stated:
+        vocab = stated.value
+    elif tokenizer and (size := _vocabulary_of(str(tokenizer[1].value))):
+        vocab = size
+        sheet.draft.note("vocabulary", size, f"that of the tokenizer {tokenizer[1].value}")
+    elif twin is not None:
+        vocab = twin.vocab
+        sheet.draft.note("vocabulary", vocab, f"that of {twin.name}, the model of this shape")
+    elif kind and str(kind[1].value).lower() in TOKENIZERS:
+        vocab = TOKENIZERS[str(kind[1].value).lower()]
+        sheet.draft.note("vocabulary", vocab, f"that of {kind[1].value}")
+    elif "vocab-file" in sheet.settings and kind is None:
+        vocab = TOKENIZERS["gpt2bpetokenizer"]
+        sheet.draft.note("vocabulary", vocab, "GPT-2's, --vocab-file being given")
+    else:
+        raise InputError(
+            f"{sheet.draft.file} does not tell the vocabulary; expected --vocab-size in it or "
+            "--set vocab-size=N"
+        )
+    twin = _twin(model, vocab)
+    if twin is not None:
+        return replace(model, name=twin.name, vocab=vocab)
+    size = f"{model.n_layers}x{model.d_model}"
+    return replace(model, name=f"megatron-{size}", vocab=vocab)
+
+
+def _twin(model: Model, vocab: int | None) -> Model | None:
+    """The shipped model whose layers, and vocabulary if it is known, are the same."""
+    for name in names():
+        other = preset(name)
+        if (
+            other.d_model == model.d_model
+            and other.layers == model.layers
+            and other.layer_order == model.layer_order
+            and other.tied == model.tied
+            and vocab in (None, other.vocab)
+        ):
+            return other
+    return None
+
+
+def _vocabulary_of(tokenizer: str) -> int | None:
+    try:
+        return preset(tokenizer).vocab
+    except InputError:
+        return None

@@ -1,0 +1,123 @@
+"""What a shell script is made of: words of parts, commands of words."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field
+
+
+@dataclass(frozen=True)
+class Part:
+    """A piece of a word.
+
+    Attributes:
+        kind: ``text``, ``var``, ``arith`` or ``command`` (a substitution, its text kept).
+        text: literal text, variable name, or the inner text.
+        quoted: inside double or single quotes, or escaped: not split, not a pattern.
+        op: of a variable: ``:-``, ``%%``, ``[@]``, ``#`` (length), ``!`` (indirect) ...
+        argument: the word after ``op``.
+        index: text between brackets of ``${A[...]}``.
+    """
+
+    kind: str
+    text: str
+    quoted: bool = False
+    op: str = ""
+    argument: Word | None = None
+    index: str = ""
+
+
+@dataclass(frozen=True)
+class Word:
+    parts: tuple[Part, ...]
+    line: int
+
+    @property
+    def literal(self) -> str | None:
+        """The word's text when nothing in it needs expanding."""
+        if any(part.kind != "text" for part in self.parts):
+            return None
+        return "".join(part.text for part in self.parts)
+
+
+@dataclass(frozen=True)
+class Assignment:
+    """``name=value``, ``name+=value``, ``name[i]=value``, ``name=(...)``."""
+
+    name: str
+    value: Word | tuple[Word, ...]
+    line: int
+    append: bool = False
+    index: str = ""
+
+
+@dataclass(frozen=True)
+class HereDoc:
+    text: str
+    line: int
+    expands: bool
+
+
+@dataclass(frozen=True)
+class Simple:
+    """A command with its arguments; ``documents`` fill when the line's end is reached."""
+
+    words: tuple[Word, ...]
+    assignments: tuple[Assignment, ...]
+    line: int
+    documents: list[HereDoc] = field(default_factory=list)
+    output: Word | None = None
+
+
+@dataclass(frozen=True)
+class Arithmetic:
+    """``(( text ))``."""
+
+    text: str
+    line: int
+
+
+@dataclass(frozen=True)
+class Group:
+    body: tuple[Node, ...]
+
+
+@dataclass(frozen=True)
+class If:
+    branches: tuple[tuple[tuple[Node, ...], tuple[Node, ...]], ...]
+    otherwise: tuple[Node, ...]
+
+
+@dataclass(frozen=True)
+class Case:
+    subject: Word
+    branches: tuple[tuple[tuple[Word, ...], tuple[Node, ...]], ...]
+
+
+@dataclass(frozen=True)
+class For:
+    name: str
+    words: tuple[Word, ...]
+    body: tuple[Node, ...]
+
+
+@dataclass(frozen=True)
+class While:
+    """A loop whose number of turns only a run could tell; its body is not resolved."""
+
+    line: int
+
+
+@dataclass(frozen=True)
+class Function:
+    name: str
+    body: tuple[Node, ...]
+
+
+@dataclass(frozen=True)
+class Chain:
+    """Pipelines joined by ``&&``, ``||`` or nothing (first): ``((op, negated, commands), ...)``."""
+
+    links: tuple[tuple[str, bool, tuple[Node, ...]], ...] = field(default=())
+
+
+Node = Simple | Arithmetic | Group | If | Case | For | While | Function | Chain

@@ -1,0 +1,306 @@
+"""A script walked: which commands it would start, with what arguments and environment."""
+
+from __future__ import annotations
+
+import fnmatch
+import re
+from collections.abc import Iterable, Mapping
+from dataclasses import dataclass, field
+
+from chipshift.errors import InputError
+from chipshift.jobs.shell.lex import CONTINUED, Cursor
+from chipshift.jobs.shell.nodes import (
+    Arithmetic,
+    Assignment,
+    Case,
+    Chain,
+    For,
+    Function,
+    Group,
+    If,
+    Node,
+    Simple,
+    Word,
+)
+from chipshift.jobs.shell.parse import parse
+from chipshift.jobs.shell.tests import holds
+from chipshift.jobs.shell.values import Environment, Field
+from chipshift.jobs.shell.words import arithmetic, expand, expand_text
+
+LONGEST = 1_000_000
+"""Characters of a launch script: real ones stay below a hundredth of it."""
+
+_SHELLS = ("bash", "sh", "zsh", "/bin/bash", "/bin/sh", "/usr/bin/bash")
+_QUIET = ("echo", "printf", "mkdir", "cd", "rm", "cp", "mv", "pip", "module", "set", "shift", "exit")
+
+
+@dataclass(frozen=True)
+class Command:
+    """A command that the script would start.
+
+    Attributes:
+        words: its name and arguments.
+        environment: assignments before it (``NCCL_DEBUG=INFO torchrun ...``).
+        file: the file it stands in (a sourced one may have its own).
+    """
+
+    words: tuple[Field, ...]
+    environment: tuple[tuple[str, Field], ...]
+    line: int
+    file: str
+
+
+@dataclass
+class Resolved:
+    """What a walk found."""
+
+    commands: list[Command] = field(default_factory=list)
+    environment: Environment = field(default_factory=lambda: Environment({}))
+    skipped: list[tuple[int, str]] = field(default_factory=list)
+
+
+def resolve(
+    text: str,
+    file: str,
+    fixed: Mapping[str, str] | None = None,
+    preset: Mapping[str, Field] | None = None,
+    beside: Mapping[str, str] | None = None,
+) -> Resolved:
+    """Walk a script.
+
+    Args:
+        fixed: ``--set`` values of variables.
+        preset: variables the scheduler sets (``SLURM_NNODES``).
+        beside: texts of files given beside it, by base name, for ``source``.
+
+    Raises:
+        InputError: too long, nested too deep, or a walk that does not end.
+    """
+    if len(text) > LONGEST:
+        raise InputError(
+            f"{file} is a script of {len(text)} characters; expected a launch script of at most "
+            f"{LONGEST}"
+        )
+    env = Environment(dict(fixed or {}), file=file)
+    env.variables.update(preset or {})
+    walker = _Walker(env, dict(beside or {}), file)
+    walker.run(parse(text, file))
+    walker.found.environment = env
+    return walker.found
+
+
+class _Walker:
+    def __init__(self, env: Environment, beside: dict[str, str], file: str) -> None:
+        self.env, self.beside, self.file = env, beside, file
+        self.functions: dict[str, tuple[Node, ...]] = {}
+        self.found = Resolved()
+        self.depth = 0
+
+    def run(self, nodes: Iterable[Node]) -> bool | None:
+        """Walk commands; the last one's success, None when only a run could tell."""
+        status: bool | None = True
+        for node in nodes:
+            self.env.steps -= 1
+            if self.env.steps < 0:
+                raise InputError(
+                    f"{self.file} takes too many steps to resolve; expected a launch script"
+                )
+            status = self.step(node)
+        return status
+
+    def step(self, node: Node) -> bool | None:
+        if isinstance(node, Simple):
+            return self.simple(node)
+        if isinstance(node, Chain):
+            return self.chain(node)
+        if isinstance(node, If):
+            return self.branch(node)
+        if isinstance(node, Case):
+            return self.case(node)
+        if isinstance(node, For):
+            return self.loop(node)
+        if isinstance(node, Group):
+            return self.run(node.body)
+        if isinstance(node, Arithmetic):
+            value = arithmetic(node.text, self.env, node.line)
+            return None if value.unknown else value.plain != "0"
+        if isinstance(node, Function):
+            self.functions[node.name] = node.body
+            return True
+        self.found.skipped.append((node.line, "a while loop: its turns are known only when it runs"))
+        return None
+
+    def chain(self, node: Chain) -> bool | None:
+        status: bool | None = True
+        for op, negated, commands in node.links:
+            if op == "&&" and status is False:
+                continue
+            if op == "||" and status is not False:
+                continue
+            status = self.run(commands)
+            if negated and status is not None:
+                status = not status
+        return status
+
+    def branch(self, node: If) -> bool | None:
+        for condition, body in node.branches:
+            if self.run(condition):
+                return self.run(body)
+        return self.run(node.otherwise)
+
+    def case(self, node: Case) -> bool | None:
+        subject = self.text(node.subject)
+        for patterns, body in node.branches:
+            for pattern in patterns:
+                if fnmatch.fnmatchcase(subject, self.text(pattern)):
+                    return self.run(body)
+        return True
+
+    def loop(self, node: For) -> bool | None:
+        status: bool | None = True
+        values = [value for word in node.words for value in expand(word, self.env)]
+        for value in values[:1000]:
+            self.env.set(node.name, value)
+            status = self.run(node.body)
+        return status
+
+    def text(self, word: Word) -> str:
+        """A word in a condition: what nothing sets is empty, and remembered."""
+        value = expand_text(word, self.env)
+        for name in value.unknown:
+            self.env.unset.setdefault(name, word.line)
+        return value.empty_unknown
+
+    def simple(self, node: Simple) -> bool | None:
+        first = node.words[0].literal if node.words else None
+        if first in ("[", "[[", "test"):
+            tokens = [self.text(word) for word in node.words[1:]]
+            if first != "test" and tokens and tokens[-1].strip("]") == "":
+                tokens.pop()
+            return holds(tokens)
+        if first in ("true", ":", "false"):
+            return first != "false"
+        declares = first in ("export", "local", "declare", "readonly", "typeset")
+        if not node.words or declares:
+            for assignment in node.assignments:
+                self.assign(assignment)
+                if first == "export":
+                    self.export(assignment.name)
+            for word in node.words[1:] if first == "export" else ():
+                self.export(word.literal or "")
+            return True
+        words = [value for word in node.words for value in expand(word, self.env)]
+        return self.command(node, words)
+
+    def command(self, node: Simple, words: list[Field]) -> bool | None:
+        while words and (match := re.match(r"([A-Za-z_]\w*)=", words[0].plain)):
+            value = Field(words[0].text[match.end() :], words[0].line, words[0].soft)
+            self.env.set(match.group(1), value)
+            words = words[1:]
+        if not words:
+            return True
+        name = words[0].plain
+        if name in self.functions:
+            return self.call(self.functions[name], words[1:])
+        if name == "eval":
+            return self.again(" ".join(w.text for w in words[1:]), words[0].line)
+        if name == "unset":
+            for word in words[1:]:
+                self.env.variables.pop(word.plain, None)
+                self.env.exported.pop(word.plain, None)
+            return True
+        if name in ("source", ".") and len(words) > 1:
+            return self.source(words[1])
+        self.documents(node, name)
+        if name in _QUIET:
+            return True
+        inner = _shell_text(words)
+        if inner is not None:
+            self.again(inner.text, inner.line)
+        assigned = tuple(
+            (a.name, expand_text(a.value, self.env))
+            for a in node.assignments
+            if isinstance(a.value, Word)
+        )
+        self.found.commands.append(Command(tuple(words), assigned, node.line, self.file))
+        return None
+
+    def documents(self, node: Simple, name: str) -> None:
+        """Here-documents: a script for a shell or the scheduler, or a file that ``cat`` writes."""
+        for document in node.documents:
+            text = document.text
+            if document.expands:
+                cursor = Cursor(text, document.line, file=self.file)
+                text = expand_text(cursor.whole(True), self.env).text
+            if node.output is not None and name in ("cat", "tee"):
+                target = expand_text(node.output, self.env).plain.rsplit("/", 1)[-1]
+                self.env.files[target] = Field(text, 0).shown
+            elif name in (*_SHELLS, "sbatch", "srun", "ssh", "pdsh"):
+                self.again(text, document.line)
+
+    def again(self, text: str, line: int) -> bool | None:
+        """Text that a shell would read as a script of its own."""
+        self.depth += 1
+        if self.depth > 10:
+            raise InputError(f"{self.file}:{line}: scripts nest more than 10 deep")
+        script = text.replace(CONTINUED, "\\\n")
+        status = self.run(parse(script, self.file, line, self.depth))
+        self.depth -= 1
+        return status
+
+    def call(self, body: tuple[Node, ...], arguments: list[Field]) -> bool | None:
+        self.depth += 1
+        if self.depth > 10:
+            raise InputError(f"{self.file}: functions nest more than 10 deep")
+        before, self.env.positional = self.env.positional, arguments
+        status = self.run(body)
+        self.env.positional = before
+        self.depth -= 1
+        return status
+
+    def source(self, path: Field) -> bool | None:
+        base = path.plain.rsplit("/", 1)[-1]
+        text = self.beside.get(base)
+        if text is None:
+            self.found.skipped.append((path.line, f"source {path.shown}: give that file too"))
+            return None
+        self.depth += 1
+        if self.depth > 10:
+            raise InputError(f"{self.file}:{path.line}: sourced files nest more than 10 deep")
+        before, self.file = self.file, base
+        status = self.run(parse(text, base, 1, self.depth))
+        self.file = before
+        self.depth -= 1
+        return status
+
+    def assign(self, assignment: Assignment) -> None:
+        old = self.env.variables.get(assignment.name)
+        if isinstance(assignment.value, tuple):
+            elements = [v for word in assignment.value for v in expand(word, self.env)]
+            before = old if isinstance(old, list) else ([old] if old is not None else [])
+            self.env.set(assignment.name, before + elements if assignment.append else elements)
+            return
+        value = expand_text(assignment.value, self.env)
+        if assignment.index:
+            self.env.set(assignment.name, [*(old if isinstance(old, list) else []), value])
+        elif assignment.append and isinstance(old, list):
+            self.env.set(assignment.name, [Field(old[0].text + value.text, value.line), *old[1:]])
+        elif assignment.append and old is not None:
+            self.env.set(assignment.name, Field(old.text + value.text, old.line, old.soft))
+        else:
+            self.env.set(assignment.name, value)
+
+    def export(self, name: str) -> None:
+        value = self.env.get(name)
+        if isinstance(value, Field):
+            self.env.exported[name] = value
+
+
+def _shell_text(words: list[Field]) -> Field | None:
+    """The script in ``bash -c "..."`` or ``srun ... bash -c "..."``."""
+    for at, word in enumerate(words[:-2]):
+        if word.plain in _SHELLS:
+            for after in range(at + 1, len(words) - 1):
+                if re.fullmatch(r"-\w*c", words[after].plain):
+                    return words[after + 1]
+    return None

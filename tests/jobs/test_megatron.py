@@ -1,0 +1,246 @@
+"""Megatron-LM launch scripts are read the way Megatron documents its arguments."""
+
+from pathlib import Path
+
+import pytest
+
+from chipshift.errors import InputError
+from chipshift.jobs.complete import resolve_machine
+from chipshift.jobs.job import Assumed, Given, TrainJob
+from chipshift.jobs.read import read_job
+from chipshift.machines.names import parse_machine
+from chipshift.models.count import params
+from chipshift.models.preset import preset
+
+SCRIPT = """#!/bin/bash
+export NCCL_IB_TIMEOUT=22
+NNODES=4
+ARGS=(
+    --num-layers 32
+    --hidden-size 4096
+    --ffn-hidden-size 14336
+    --num-attention-heads 32
+    --group-query-attention
+    --num-query-groups 8
+    --seq-length 8192
+    --position-embedding-type rope
+    --normalization RMSNorm
+    --swiglu
+    --disable-bias-linear
+    --untie-embeddings-and-output-weights
+    --vocab-size 128256
+    --tensor-model-parallel-size 2
+    --pipeline-model-parallel-size 2
+    --sequence-parallel
+    --use-distributed-optimizer
+    --micro-batch-size 1
+    --global-batch-size 128
+    --bf16
+)
+torchrun --nproc_per_node 8 --nnodes $NNODES pretrain_gpt.py ${ARGS[@]} --lr 1e-4
+"""
+
+
+def job(tmp_path: Path, text: str, **settings: str) -> TrainJob:
+    file = tmp_path / "job.sh"
+    file.write_text(text)
+    return read_job([str(file)], overrides=settings)
+
+
+def swap(old: str, new: str) -> str:
+    assert old in SCRIPT
+    return SCRIPT.replace(old, new)
+
+
+def test_a_plain_script(tmp_path: Path) -> None:
+    read = job(tmp_path, SCRIPT)
+    assert read.plan is not None and read.devices is not None
+    plan = read.plan.value
+    # 4 nodes × 8; dp = 32 / (2 × 2) = 8; 128 sequences / (1 × 8) = 16 forwards
+    assert (read.devices.value, plan.dp, plan.tp, plan.pp) == (32, 8, 2, 2)
+    assert (plan.microbatch, plan.accumulation) == (1, 16)
+    assert (plan.optimizer_sharding, plan.remat, plan.schedule) == ("zero1", "none", "1f1b")
+    assert plan.sequence_parallel
+    precision = read.precision.value
+    assert (precision.weights, precision.gradients, precision.master) == ("bf16", "fp32", "fp32")
+    assert [flag.key for flag in read.flags if flag.kind == "nccl"] == ["NCCL_IB_TIMEOUT"]
+
+
+def test_arguments_make_the_model_they_describe(tmp_path: Path) -> None:
+    read = job(tmp_path, SCRIPT)
+    shipped = preset("llama-3.1-8b")
+    assert read.model.layers == shipped.layers
+    assert params(read.model) == params(shipped)
+
+
+def test_gpt3_has_learned_positions_biases_and_layer_norms(tmp_path: Path) -> None:
+    text = """torchrun --nproc_per_node 8 pretrain_gpt.py --num-layers 2 --hidden-size 64 \\
+      --num-attention-heads 4 --seq-length 32 --max-position-embeddings 32 --vocab-size 100 \\
+      --micro-batch-size 1 --fp16
+    """
+    read = job(tmp_path, text)
+    # a layer: qkv 3·64² + 3·64, out 64² + 64, up 64·256 + 256, down 256·64 + 64, 2 norms of 2·64
+    layer = 3 * 64**2 + 3 * 64 + 64**2 + 64 + 64 * 256 + 256 + 256 * 64 + 64 + 4 * 64
+    # tokens 100·64 (head tied), positions 32·64, last norm 2·64
+    assert params(read.model) == 2 * layer + 100 * 64 + 32 * 64 + 2 * 64
+    assert read.precision.value.compute == "fp16"
+    assert "loss_scaler" in {flag.kind for flag in read.flags}
+    # without a global batch it is microbatch × dp, and dp waits for the machine
+    assert read.batch_open
+    assert resolve_machine(read, parse_machine("h100*16")).sequences_per_step.value == 16
+
+
+@pytest.mark.parametrize(
+    ("path", "model", "devices", "degrees"),
+    [
+        ("examples/llama3-70b-megatron.sh", "llama-3-70b", 512, (16, 8, 4, 4, 1)),
+        ("examples/mixtral-8x7b-megatron.sh", "mixtral-8x7b", 128, (32, 1, 4, 2, 8)),
+        ("examples/deepseek-v3-megatron.sh", "deepseek-v3", 1024, (64, 1, 16, 1, 64)),
+    ],
+)
+def test_shipped_scripts(
+    path: str, model: str, devices: int, degrees: tuple[int, int, int, int, int]
+) -> None:
+    read = read_job([path])
+    assert read.plan is not None
+    plan = read.plan.value
+    assert (plan.dp, plan.tp, plan.pp, plan.vpp, plan.ep) == degrees
+    assert read.machine is not None and read.machine.value == f"h100*{devices}"
+    assert params(read.model) == params(preset(model))
+    assert not [entry for entry in read.ignored if entry.matters]
+
+
+def test_a_default_of_the_environment_leaves_the_machine_open(tmp_path: Path) -> None:
+    read = job(tmp_path, swap("NNODES=4", "NNODES=${SLURM_NNODES:-1}"))
+    assert isinstance(read.devices, Assumed) and read.plan_open == "dp"
+    on = resolve_machine(read, parse_machine("h100*64"))
+    assert on.plan is not None and on.plan.value.dp == 16
+
+
+def test_a_machine_that_contradicts_the_script_is_refused(tmp_path: Path) -> None:
+    with pytest.raises(InputError, match=r"job.sh:3 puts the job on 32 devices, but h100.*64"):
+        resolve_machine(job(tmp_path, SCRIPT), parse_machine("h100*64"))
+    read = job(tmp_path, SCRIPT, NNODES="8")
+    assert resolve_machine(read, parse_machine("h100*64")).plan_open == ""
+
+
+def test_slurm_directives_give_nodes_and_chip(tmp_path: Path) -> None:
+    head = "#!/bin/bash\n#SBATCH -N 8\n#SBATCH --gres=gpu:h200:8\n"
+    read = job(tmp_path, head + swap("NNODES=4", "NNODES=$SLURM_JOB_NUM_NODES"))
+    assert read.machine == Given("h200*64", str(tmp_path / "job.sh"), 3)
+
+
+@pytest.mark.parametrize(
+    ("arguments", "remat"),
+    [
+        ("", "none"),
+        ("--recompute-activations", "selective"),
+        ("--recompute-granularity selective", "selective"),
+        (
+            "--recompute-granularity selective --recompute-modules layernorm moe_act",
+            "custom:saved=qkv+attention+out_proj+up",
+        ),
+        (
+            "--recompute-granularity full --recompute-method uniform --recompute-num-layers 1",
+            "full",
+        ),
+        ("--recompute-granularity full --recompute-method block --recompute-num-layers 16", "full"),
+        ("--recompute-granularity full --recompute-method block --recompute-num-layers 0", "none"),
+    ],
+)
+def test_recompute_spellings(tmp_path: Path, arguments: str, remat: str) -> None:
+    read = job(tmp_path, swap("--bf16", f"--bf16 {arguments}"))
+    assert read.plan is not None and read.plan.value.remat == remat
+
+
+@pytest.mark.parametrize(
+    ("arguments", "expected"),
+    [
+        ("--fp8-format hybrid", ("fp8", "", "fp32", "fp32")),
+        ("--fp8-format hybrid --fp8-param-gather", ("fp8", "fp8", "fp32", "fp32")),
+        ("--grad-reduce-in-bf16", ("bf16", "", "bf16", "fp32")),
+        (
+            "--use-precision-aware-optimizer --main-grads-dtype bf16 --exp-avg-dtype bf16",
+            ("bf16", "", "bf16", "bf16"),
+        ),
+    ],
+)
+def test_precision_spellings(
+    tmp_path: Path, arguments: str, expected: tuple[str, str, str, str]
+) -> None:
+    precision = job(tmp_path, swap("--bf16", f"--bf16 {arguments}")).precision.value
+    found = (precision.compute, precision.gather, precision.gradients, precision.moments)
+    assert found == expected
+
+
+@pytest.mark.parametrize(
+    ("arguments", "axis", "sharding"),
+    [
+        ("--use-torch-fsdp2", "fsdp", "none"),
+        (
+            "--use-megatron-fsdp --data-parallel-sharding-strategy optim_grads_params",
+            "fsdp",
+            "none",
+        ),
+        ("--use-megatron-fsdp --data-parallel-sharding-strategy optim_grads", "dp", "zero2"),
+    ],
+)
+def test_sharding_spellings(tmp_path: Path, arguments: str, axis: str, sharding: str) -> None:
+    read = job(tmp_path, swap("--use-distributed-optimizer", arguments))
+    assert read.plan is not None
+    assert getattr(read.plan.value, axis) == 8
+    assert read.plan.value.optimizer_sharding == sharding
+
+
+def test_virtual_stages_in_both_spellings(tmp_path: Path) -> None:
+    # 32 layers over 2 stages = 16 a stage; 4 layers a chunk = 4 chunks
+    for arguments in (
+        "--num-layers-per-virtual-pipeline-stage 4",
+        "--num-virtual-stages-per-pipeline-rank 4",
+    ):
+        read = job(tmp_path, swap("--bf16", f"--bf16 {arguments}"))
+        assert read.plan is not None
+        assert (read.plan.value.vpp, read.plan.value.schedule) == (4, "interleaved")
+
+
+def test_key_value_heads_are_copied_where_tp_is_a_multiple_of_them(tmp_path: Path) -> None:
+    text = swap("--tensor-model-parallel-size 2", "--tensor-model-parallel-size 16")
+    read = job(tmp_path, text)
+    assert read.plan is not None and read.plan.value.dp == 1
+
+
+def test_a_file_of_settings_without_a_command_is_read(tmp_path: Path) -> None:
+    text = SCRIPT[: SCRIPT.index("torchrun")]
+    read = job(tmp_path, text)
+    assert read.plan_open == "dp" and read.model.n_layers == 32
+
+
+def test_crlf_tabs_and_a_byte_order_mark_change_nothing(tmp_path: Path) -> None:
+    file = tmp_path / "job.sh"
+    file.write_bytes(b"\xef\xbb\xbf" + SCRIPT.replace("    ", "\t").replace("\n", "\r\n").encode())
+    assert read_job([str(file)]).plan == job(tmp_path, SCRIPT).plan
+
+
+@pytest.mark.parametrize(
+    ("old", "new", "message"),
+    [
+        ("--num-layers 32", "--num-layers $L", r"job.sh:5: num-layers is \$L, which nothing sets"),
+        ("--num-layers 32", "--num-layers -3", r"num-layers is -3; expected a whole number"),
+        ("--num-layers 32", "", r"gives no --num-layers; expected it, --set num-layers=N"),
+        ("--vocab-size 128256", "--vocab-size nan", r"vocab-size is nan; expected a whole"),
+        ("--micro-batch-size 1", "--micro-batch-size 3", r"128 sequences is not a multiple of"),
+        ("-size 2\n    --seq", "-size 3\n    --seq", r"tp=3 × pp=2 = 6 does not divide 32"),
+        ("--pipeline-model-parallel-size 2", "--pipeline-model-parallel-size 5", r"layers cannot"),
+        ("--swiglu", "--swiglu --num-experts 4 --moe-layer-freq [0]*99", r"moe-layer-freq is"),
+    ],
+)
+def test_each_mistake_is_one_sentence(tmp_path: Path, old: str, new: str, message: str) -> None:
+    old = "--tensor-model-parallel-size 2" if old.startswith("-size") else old
+    new = "--tensor-model-parallel-size 3" if new.startswith("-size") else new
+    if "tp=3" in message:
+        message = r"32 attention heads|does not divide"
+    if "layers cannot" in message:
+        message = r"layers cannot|does not divide"
+    with pytest.raises(InputError, match=message) as caught:
+        job(tmp_path, swap(old, new))
+    assert "\n" not in str(caught.value)
