@@ -1,5 +1,6 @@
 """A launch script is resolved as bash would resolve it, without running anything."""
 
+import contextlib
 from pathlib import Path
 
 import pytest
@@ -30,7 +31,8 @@ def words(script: str, **fixed: str) -> list[str]:
         ("A=\"--a 1 \\\n  --b 2\"\nrun $A", ["run", "--a", "1", "--b", "2"]),
         ("run a \\\n  b \\\n  c", ["run", "a", "b", "c"]),
         ("run a # not this\n# nor --this", ["run", "a"]),
-        ("X=a.b.c\nrun ${X%.*} ${X%%.*} ${X#*.} ${X/./-} ${X^^}", "run a.b a b.c a-b.c A.B.C".split()),
+        ("X=a.b.c\nrun ${X%.*} ${X%%.*} ${X#*.}", ["run", "a.b", "a", "b.c"]),
+        ("X=a.b.c\nrun ${X/./-} ${X^^} ${#X}", ["run", "a-b.c", "A.B.C", "5"]),
         ("f() { run $1 $2; }\nf x y", ["run", "x", "y"]),
         ("export N=4\nM=$N\nrun $M", ["run", "4"]),
         ("if [ $X -gt 3 ]; then run big; else run small; fi", ["run", "small"]),
@@ -69,13 +71,11 @@ def test_a_default_of_the_environment_is_soft_and_what_is_made_of_it_too() -> No
 
 
 def test_every_word_keeps_its_own_line() -> None:
-    script = "A=(\n  --a 1\n  --b 2\n)\nB=\"--c 3 \\\n   --d 4\"\nrun ${A[@]} $B \\\n  --e 5\n"
+    script = 'A=(\n  --a 1\n  --b 2\n)\nB="--c 3 \\\n   --d 4"\nrun ${A[@]} $B \\\n  --e 5\n'
     found = resolve(script, "job.sh").commands[-1]
     lines = {word.plain: word.line for word in found.words}
-    assert lines == {
-        **{"run": 7, "--a": 2, "1": 2, "--b": 3, "2": 3},
-        **{"--c": 5, "3": 5, "--d": 6, "4": 6, "--e": 8, "5": 8},
-    }
+    first = {"run": 7, "--a": 2, "1": 2, "--b": 3, "2": 3}
+    assert lines == first | {"--c": 5, "3": 5, "--d": 6, "4": 6, "--e": 8, "5": 8}
 
 
 def test_here_documents_of_the_scheduler_are_scripts_and_of_cat_are_files() -> None:
@@ -136,8 +136,39 @@ def test_a_script_that_would_not_end_ends_in_time(script: str) -> None:
 PIECES = st.sampled_from(
     [
         *("X=1", "$X", "${X", "${X:-", "}", "$((", "))", "$(", ")", "(", "'", '"', "`", "\\", "\n"),
-        *("if", "then", "fi", "case", "esac", "in", ";;", ";", "&&", "||", "|", "&", "<<EOF", "EOF"),
-        *("for", "do", "done", "while", "[", "]", "[[", "]]", "A=(", "+=", "{", " ", "\t", "#", "a"),
+        *(
+            "if",
+            "then",
+            "fi",
+            "case",
+            "esac",
+            "in",
+            ";;",
+            ";",
+            "&&",
+            "||",
+            "|",
+            "&",
+            "<<EOF",
+            "EOF",
+        ),
+        *(
+            "for",
+            "do",
+            "done",
+            "while",
+            "[",
+            "]",
+            "[[",
+            "]]",
+            "A=(",
+            "+=",
+            "{",
+            " ",
+            "\t",
+            "#",
+            "a",
+        ),
         *("function f", "f()", "--tp", "8", "*", "export", "eval", "source x", "<(", ">", "2>&1"),
     ]
 )
@@ -158,17 +189,17 @@ def test_arithmetic_is_a_64_bit_number_or_unsure(text: str) -> None:
     def unknown(name: str) -> int:
         raise Unsure(name)
 
-    try:
+    with contextlib.suppress(Unsure):
         assert abs(evaluate(text, unknown)) < 2**63
-    except Unsure:
-        pass
 
 
 @pytest.mark.parametrize(
     ("text", "value"),
     # C's rules: division toward zero, the remainder takes the dividend's sign
-    [("-7 / 2", -3), ("-7 % 2", -1), ("2 + 3 * 4", 14), ("(2 + 3) * 4", 20), ("1 << 4", 16)]
-    + [("2 ** 10", 1024), ("5 > 3 ? 8 : 4", 8), ("0x10", 16), ("!0", 1), ("3 == 3 && 0", 0)],
-)  # fmt: skip
+    [
+        *(("-7 / 2", -3), ("-7 % 2", -1), ("2 + 3 * 4", 14), ("(2 + 3) * 4", 20), ("1 << 4", 16)),
+        *(("2 ** 10", 1024), ("5 > 3 ? 8 : 4", 8), ("0x10", 16), ("!0", 1), ("3 == 3 && 0", 0)),
+    ],
+)
 def test_arithmetic(text: str, value: int) -> None:
     assert evaluate(text, lambda name: 0) == value

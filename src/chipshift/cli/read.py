@@ -133,20 +133,26 @@ def _print_tables(job: TrainJob, everything: bool) -> None:
     total, active = params(job.model), params_active(job.model)
     size = f"{total / 1e9:.2f} B parameters"
     size += f", {active / 1e9:.2f} B active" if active != total else ""
-    console.print(f"[bold]{_plain(job.name)}[/bold]  {job.format}, {job.model.n_layers} layers, {size}")
+    console.print(
+        f"[bold]{_plain(job.name)}[/bold]  {job.format}, {job.model.n_layers} layers, {size}"
+    )
     console.print(f"{_plain(_step(job))}\n")
 
     def table(title: str, *columns: str) -> Table:
-        made = Table(title=title, title_justify="left", box=None, pad_edge=False, header_style="dim")
-        for column in columns:
-            made.add_column(column, overflow="fold")
+        made = Table(
+            title=title, title_justify="left", box=None, pad_edge=False, header_style="dim"
+        )
+        for at, column in enumerate(columns):
+            made.add_column(column, overflow="fold", min_width=34 if at == 0 else None)
         return made
 
     if job.understood:
         shown = table("Understood", "key", "value", "from", "as")
         for entry in job.understood:
             where = _where(entry.file, entry.line, job)
-            shown.add_row(_plain(entry.key), _plain(entry.value), where, _plain(entry.understood_as))
+            shown.add_row(
+                _plain(entry.key), _plain(entry.value), where, _plain(entry.understood_as)
+            )
         console.print(shown)
     if job.assumed:
         shown = table("\nAssumed", "what", "value", "why")

@@ -12,7 +12,7 @@ from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field
 
 from chipshift.jobs.draft import Draft
-from chipshift.jobs.job import Assumed, Given, Understood
+from chipshift.jobs.job import Given, Understood
 from chipshift.jobs.overrides import Overrides
 from chipshift.jobs.settings import Setting, as_integer
 from chipshift.jobs.shell.resolve import Command, Resolved, resolve

@@ -21,8 +21,8 @@ from chipshift.jobs.launch import (
     read_launch,
 )
 from chipshift.jobs.overrides import Overrides
-from chipshift.jobs.readers.megatron_model import build
 from chipshift.jobs.readers.megatron_flags import put_flags, put_ignored
+from chipshift.jobs.readers.megatron_model import build
 from chipshift.jobs.settings import Setting, Sheet
 from chipshift.jobs.shell.values import Field, split
 from chipshift.jobs.source import Source
@@ -113,8 +113,9 @@ def training_command(launch: Launch, file: str) -> list[Field]:
             best, most = words, count
     if not best:
         for value in launch.found.environment.variables.values():
-            words = [w for field in (value if isinstance(value, list) else [value])
-                     for w in split(field)]
+            words = [
+                w for field in (value if isinstance(value, list) else [value]) for w in split(field)
+            ]
             if _telltales(words):
                 best += words
     if not best:

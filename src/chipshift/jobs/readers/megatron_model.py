@@ -44,9 +44,7 @@ def build(sheet: Sheet) -> Given[Model]:
     norm_params = hidden.value * (1 if norm and norm.value == "RMSNorm" else 2)
     bias = sheet.boolean("disable-bias-linear", into="no biases") is None
     attention = _attention(sheet, hidden.value, heads.value, bias, norm_params == hidden.value)
-    dense = DenseMlp(
-        width, 3 if gated else 2, _mlp_bias(width, hidden.value, gated) if bias else 0
-    )
+    dense = DenseMlp(width, 3 if gated else 2, _mlp_bias(width, hidden.value, gated) if bias else 0)
     sparse = _experts(sheet, hidden.value, width, gated, bias)
     kinds = _kinds(sheet, layers.value, sparse is not None)
     order, runs = _order(kinds)

@@ -250,7 +250,9 @@ def _take(cursor: Cursor, token: str) -> bool:
     cursor.skip_blanks()
     if not cursor.looking_at(token):
         return False
-    if token.isalpha() and re.match(r"[\w-]", cursor.text[cursor.at + len(token) : cursor.at + len(token) + 1]):
+    if token.isalpha() and re.match(
+        r"[\w-]", cursor.text[cursor.at + len(token) : cursor.at + len(token) + 1]
+    ):
         return False
     cursor.at += len(token)
     return True

@@ -31,7 +31,20 @@ LONGEST = 1_000_000
 """Characters of a launch script: real ones stay below a hundredth of it."""
 
 _SHELLS = ("bash", "sh", "zsh", "/bin/bash", "/bin/sh", "/usr/bin/bash")
-_QUIET = ("echo", "printf", "mkdir", "cd", "rm", "cp", "mv", "pip", "module", "set", "shift", "exit")
+_QUIET = (
+    "echo",
+    "printf",
+    "mkdir",
+    "cd",
+    "rm",
+    "cp",
+    "mv",
+    "pip",
+    "module",
+    "set",
+    "shift",
+    "exit",
+)
 
 
 @dataclass(frozen=True)
@@ -127,7 +140,9 @@ class _Walker:
         if isinstance(node, Function):
             self.functions[node.name] = node.body
             return True
-        self.found.skipped.append((node.line, "a while loop: its turns are known only when it runs"))
+        self.found.skipped.append(
+            (node.line, "a while loop: its turns are known only when it runs")
+        )
         return None
 
     def chain(self, node: Chain) -> bool | None:

@@ -158,7 +158,7 @@ def _variable(part: Part, env: Environment, line: int, depth: int) -> Value:
     if isinstance(value, list):
         return _array(value, part, env, line)
     empty = value is None or not value.plain
-    if op.startswith(":") and op[1:2] in ("-", "=", "+", "?") or op in ("-", "=", "+", "?"):
+    if (op.startswith(":") and op[1:2] in ("-", "=", "+", "?")) or op in ("-", "=", "+", "?"):
         missing = empty if op.startswith(":") else value is None
         return _defaulted(part, op[-1], None if missing else value, name, env, line, depth)
     if value is None:
