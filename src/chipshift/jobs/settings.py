@@ -147,7 +147,7 @@ class Sheet:
         if found is None or found[1].value is None:
             return None
         key, setting = found
-        if isinstance(setting.value, (dict, list)) or getattr(setting.value, "names", ()):
+        if isinstance(setting.value, (dict, list)) or unset_names(setting.value):
             raise wrong(key, setting, "a string")
         value = str(setting.value).strip()
         if choices is not None:

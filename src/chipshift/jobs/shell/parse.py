@@ -227,7 +227,7 @@ def _for(cursor: Cursor, line: int) -> Node:
     cursor.skip_blanks()
     if cursor.looking_at("(("):
         cursor.balanced("((", "))")
-        name, words = "", ()
+        name, words = "", tuple[Word, ...]()
     else:
         name = cursor.word().literal or ""
         _skip_newlines(cursor)

@@ -300,7 +300,7 @@ class _Walker:
             self.env.set(assignment.name, [*(old if isinstance(old, list) else []), value])
         elif assignment.append and isinstance(old, list):
             self.env.set(assignment.name, [Field(old[0].text + value.text, value.line), *old[1:]])
-        elif assignment.append and old is not None:
+        elif assignment.append and isinstance(old, Field):
             self.env.set(assignment.name, Field(old.text + value.text, old.line, old.soft))
         else:
             self.env.set(assignment.name, value)
