@@ -65,6 +65,7 @@ def fill(sheet: Sheet, model_named: bool) -> None:
     else:
         draft.put("model", build(sheet))
     _degrees(sheet)
+    _padding(sheet)
     _batch(sheet)
     _data_parallel(sheet)
     _remat(sheet)
@@ -165,6 +166,19 @@ def _degrees(sheet: Sheet) -> None:
             draft.note("cp_kind", "ring", f"the exchange {kind.value} is taken as a ring")
         why = "Megatron's default --cp-comm-type p2p"
         draft.assume("cp_kind", "allgather" if gathers else "ring", kind.value if kind else why)
+
+
+def _padding(sheet: Sheet) -> None:
+    """Megatron pads the vocabulary to a multiple of 128 × tp; the padding is said, not counted."""
+    draft = sheet.draft
+    step = sheet.integer("make-vocab-size-divisible-by", into="step of the vocabulary")
+    model = draft.get("model")
+    if model is None:
+        return
+    unit = (step.value if step else 128) * (draft.get("tp") or 1)
+    if padded := -model.vocab % unit:
+        why = f"Megatron adds {padded} rows to make it a multiple of {unit}; not counted"
+        draft.note("padding of the vocabulary", 0, why)
 
 
 def _virtual(sheet: Sheet) -> None:

@@ -18,9 +18,6 @@ from chipshift.models.preset import names, preset
 TOKENIZERS = {
     "gpt2bpetokenizer": 50257,
     "llama2tokenizer": 32000,
-    "llama2": 32000,
-    "llama3": 128256,
-    "megatronlama3": 128256,
 }
 """Rows of the vocabulary by --tokenizer-type, where the type has only one."""
 
@@ -257,8 +254,7 @@ def _with_vocabulary(sheet: Sheet, model: Model) -> Model:
     twin = _twin(model, vocab)
     if twin is not None:
         return replace(model, name=twin.name, vocab=vocab)
-    size = f"{model.n_layers}x{model.d_model}"
-    return replace(model, name=f"megatron-{size}", vocab=vocab)
+    return replace(model, name=f"megatron-{model.n_layers}x{model.d_model}", vocab=vocab)
 
 
 def _twin(model: Model, vocab: int | None) -> Model | None:
