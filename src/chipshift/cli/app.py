@@ -21,6 +21,7 @@ COMMANDS.update(
     assess="What a training job becomes on other machines: the four-part answer.",
     audit="What in the code will not run, recompile, stall or waste the chip, by file and line.",
     chips="The chips known, each figure with its source; side by side in the same units.",
+    fabric="Where mesh axes sit on a machine, and how long collectives take there.",
     read="What a job file is understood to say, assumed and ignored, line by line.",
     trace="Run a step a few times on the CPU and count recompiles, host reads, graph breaks.",
 )

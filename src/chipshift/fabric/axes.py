@@ -4,10 +4,10 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
+from chipshift.fabric.torus import AXES
 from chipshift.machines.machine import Domain
 
 OUTER = ("scale_out", "dcn")
-TORUS_NAMES = ("x", "y", "z", "w")
 OUTER_NAMES = {"scale_out": "net", "dcn": "slice"}
 
 
@@ -32,7 +32,7 @@ class Axis:
 def inner_axes(fabric: tuple[Domain, ...], devices_per_chip: int) -> tuple[Axis, ...]:
     """Axes inside a domain or slice: torus axes in order, or ``nvlink``; ``core`` last."""
     axes: list[Axis] = []
-    torus_names = iter(TORUS_NAMES)
+    torus_names = iter(AXES)
     for level, domain in enumerate(fabric):
         if domain.kind in OUTER:
             continue

@@ -37,10 +37,20 @@ def collective_time(kind: str, bytes_v: Any, links: Links) -> Any:
 
 
 def collective_terms(kind: str, bytes_v: Any, links: Links) -> tuple[Any, Any]:
-    """(latency_s, bandwidth_s): the two terms of ``collective_time``, before they are combined."""
+    """(latency_s, bandwidth_s): the two terms of ``collective_time``, before they are combined.
+
+    On a torus alone the time is the larger of the two; with a start-up (switched, scale-out, DCN)
+    and for a permute it is their sum, so hops that hide behind the transfer over slices are
+    counted there.
+    """
     path = links.paths[kind]
     inside = _transfer(bytes_v, path.inside_s_per_byte, path.inside_x, path.inside_curve, links)
-    return path.startup_s + path.hop_s, np.maximum(inside, _outside(kind, bytes_v, links))
+    transfer = np.maximum(inside, _outside(kind, bytes_v, links))
+    if kind == "permute":
+        return path.startup_s + path.hop_s, transfer
+    across = plain(links.n_out) > 1
+    hidden = path.hop_s * across
+    return path.startup_s + (path.hop_s - hidden), np.maximum(hidden, transfer)
 
 
 @formula(unit="s", source="start-up, then hops hidden behind the slower of two pipelined levels")

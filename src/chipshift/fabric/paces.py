@@ -98,7 +98,7 @@ def _on_switch(
     size = math.prod(piece.size for piece in pieces)
     on_chip = math.prod(piece.size for piece in pieces if piece.axis == "core")
     meshed = fabric[0].kind == "mesh"
-    n = lift(size, "1", "devices", _HERE)
+    n = lift(size, "", "devices", _HERE)
     w = _shared(level_rate(fabric[0], lift), on_chip, chip.devices)
     b = mesh.bandwidth(n, w) if meshed else w
     if size == on_chip > 1:
@@ -124,7 +124,7 @@ def _on_torus(
     on_chip = math.prod(piece.size for piece in pieces if piece.axis == "core")
     along = [piece for piece in pieces if piece.axis != "core"]
     size = math.prod(piece.size for piece in pieces)
-    n = lift(size, "1", "devices", _HERE)
+    n = lift(size, "", "devices", _HERE)
     if along:
         hops = sum(torus.hops(piece.size, piece.stride, piece.wraps) for piece in along)
         hop = lift(fabric[0].hop_latency_s, "s", "hop_latency", chip.hop_source)
@@ -209,8 +209,8 @@ def outside_paces(kind: str, n_out: int, n_in: int, nic: Any, lift: Lift) -> dic
     """Ideal seconds a byte between domains (scale-out) or slices (DCN); zeros in a single one."""
     if n_out == 1:
         return dict.fromkeys(KINDS, 0.0)
-    m = lift(n_out, "1", "slices" if kind == "dcn" else "domains", _HERE)
-    k = lift(n_in, "1", "devices_inside", _HERE)
+    m = lift(n_out, "", "slices" if kind == "dcn" else "domains", _HERE)
+    k = lift(n_in, "", "devices_inside", _HERE)
     if kind == "dcn":
         paces = {
             "all_gather": dcn.all_gather_s(1.0, m, k, nic),

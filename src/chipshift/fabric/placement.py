@@ -16,6 +16,7 @@ from functools import lru_cache
 from chipshift.errors import InputError
 from chipshift.fabric.axes import Axis, inner_axes, outer_axes
 from chipshift.fabric.jax_mesh import assign_torus
+from chipshift.fabric.torus import AXES
 from chipshift.machines.machine import Domain, Machine
 
 MESH_ORDER = ("pp", "dp", "fsdp", "cp", "tp")
@@ -248,7 +249,7 @@ def _join(segments: list[Segment], piece: Segment) -> None:
 
 
 def _placement(segments: list[Segment]) -> Placement:
-    notes = [_cost(piece) for piece in segments if not piece.whole and piece.axis in "xyzw"]
+    notes = [_cost(piece) for piece in segments if not piece.whole and piece.axis in AXES]
     uneven = _straddles(segments)
     if uneven:
         notes.append(uneven)

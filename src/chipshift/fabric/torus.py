@@ -23,6 +23,7 @@ import numpy as np
 from chipshift.worked import formula
 
 _BOOK = "scaling book, chapter 'Sharded matrices', collectives on a torus"
+AXES = ("x", "y", "z", "w")
 _COUNT = "derived: bytes through the busiest link"
 
 
@@ -109,6 +110,18 @@ def latency_bound_below_bytes(hop_s: Any, w1: Any) -> Any:
 def bisection_bytes_per_s(rows: Any, cuts: Any, w1: Any) -> Any:
     """rows · cuts · w1: one-way rate through a cut of a torus (2 cuts where the axis wraps)."""
     return rows * cuts * w1
+
+
+def can_be_twisted(dims: tuple[int, ...]) -> bool:
+    """Whether v4 and v5p offer a twisted torus of this shape: n·n·2n or n·2n·2n of whole cubes.
+
+    A twist raises the bisection, so an all-to-all may be faster than the formula here; no source
+    gives collective times on one, so nothing is adjusted.
+    """
+    low = min(dims)
+    shape = tuple(sorted(d // low for d in dims))
+    whole = len(dims) == 3 and all(d % 4 == 0 for d in dims) and all(d % low == 0 for d in dims)
+    return whole and shape in ((1, 1, 2), (1, 2, 2))
 
 
 @formula(unit="s", source=_BOOK)
