@@ -18,6 +18,8 @@ COMMANDS: dict[str, str] = {}
 holds a Typer function called ``command``."""
 
 COMMANDS.update(
+    estimate="Time, memory and cost of one plan of a job on one machine, part by part.",
+    plan="The best plans of a job on a machine, why others lose, what each limit costs.",
     assess="What a training job becomes on other machines: the four-part answer.",
     audit="What in the code will not run, recompile, stall or waste the chip, by file and line.",
     chips="The chips known, each figure with its source; side by side in the same units.",

@@ -1,0 +1,113 @@
+"""``chipshift assess``: the main job."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Annotated, Any
+
+import typer
+
+from chipshift.cli.inputs import Explain, Files, Json, Model, On, Set, load, options_of, print_json
+from chipshift.cli.progress import working
+from chipshift.errors import InputError
+from chipshift.estimate.output import at_path, worked
+from chipshift.flows.assess import Assessment, assess
+from chipshift.flows.output import assessment_json, explained_json
+from chipshift.worked import Worked
+from chipshift.worked.tree import lines
+
+
+def command(
+    files: Files,
+    to: Annotated[
+        list[str], typer.Option("--to", help="Machine asked about: v6e, v7x:4x4x4; repeatable.")
+    ],
+    on: On = "",
+    html: Annotated[str, typer.Option("--html", help="Write the report to this file.")] = "",
+    price: Annotated[list[str], typer.Option("--price", help="CHIP=USD a chip-hour.")] = [],  # noqa: B006
+    commit: Annotated[str, typer.Option("--commit", help="od, 1y, 3y or spot prices.")] = "od",
+    fix: Annotated[str, typer.Option("--fix", help="Hold part of the plan, e.g. tp=4.")] = "",
+    objective: Annotated[str, typer.Option("--objective", help="time, cost or chips.")] = "time",
+    allow_batch: Annotated[
+        bool, typer.Option("--allow-batch", help="Tokens a step may change.")
+    ] = False,
+    measured: Annotated[
+        str, typer.Option("--measured", help="Your run: step_time_s=4.2,memory_gib=61.")
+    ] = "",
+    tokens: Annotated[str, typer.Option("--tokens", help="Length of the run, e.g. 15e12.")] = "",
+    deadline: Annotated[
+        str, typer.Option("--deadline", help="The run must end in, e.g. 30d.")
+    ] = "",
+    goodput: Annotated[
+        float, typer.Option("--goodput", help="Share of the time that makes progress.")
+    ] = 0.9,
+    stack: Annotated[
+        list[str], typer.Option("--stack", help="CHIP=STACK, e.g. v6e=torchax; repeatable.")
+    ] = [],  # noqa: B006
+    model: Model = "",
+    set_: Set = [],  # noqa: B006
+    explain: Explain = "",
+    json: Json = False,
+) -> int:
+    """What a training job becomes on other machines: the four-part answer.
+
+    \b
+    Examples:
+      chipshift assess examples/llama3-8b-torchtitan.toml --on 'h100*128' --to v6e --to v7x
+      chipshift assess examples/llama3-8b-torchtitan.toml --on 'h100*128' --to v7x --html out/r.html
+      chipshift assess examples/llama3-8b-torchtitan.toml --on 'h100*128' --to v6e --tokens 15e12
+    """
+    if not to:
+        raise InputError("--to: name at least one machine, such as --to v6e")
+    options = options_of(
+        price=price, commit=commit, objective=objective, fix=fix, allow_batch=allow_batch,
+        measured=measured, tokens=tokens, deadline=deadline, goodput=goodput, stack=stack,
+    )  # fmt: skip
+    with working("reading the job") as say:
+        job, machine = load(files, on, model, set_)
+        found = assess(job, machine, to, options, progress=say)
+    answer = assessment_json(found)
+    if html:
+        write_report(html, found, answer)
+    code = 0 if any(t.estimate is not None for t in found.targets) else 1
+    if explain:
+        return _explain(found, answer, explain, json) or code
+    if json:
+        print_json(answer)
+        return code
+    from chipshift.report.terminal import print_answer
+
+    print_answer(answer, html)
+    return code
+
+
+def write_report(path: str, found: Assessment, answer: dict[str, Any]) -> None:
+    """The self-contained HTML page, written whole or not at all."""
+    from chipshift.report.page import page
+
+    text = page(answer, explained_json(found))
+    target = Path(path)
+    try:
+        target.parent.mkdir(parents=True, exist_ok=True)
+        part = target.with_name(target.name + ".part")
+        part.write_text(text, "utf8")
+        part.replace(target)
+    except OSError as error:
+        raise InputError(f"--html {path}: cannot be written ({error.strerror})") from None
+
+
+def _explain(found: Assessment, answer: dict[str, Any], path: str, as_json: bool) -> int:
+    """Print one figure's derivation."""
+    head = path.split(".", 1)[0]
+    tree = explained_json(found) if head in ("from", "targets") else answer
+    try:
+        value = at_path(tree, path)
+    except InputError:
+        value, tree = at_path(answer, path), answer
+    if as_json:
+        print_json({"schema": "chipshift/assess/1", "path": path, "worked": worked(tree, path)})
+    elif isinstance(value, Worked):
+        print("\n".join(lines(value)))
+    else:
+        print(f"{path} = {worked(tree, path)['value']}")
+    return 0

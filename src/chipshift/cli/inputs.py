@@ -1,0 +1,124 @@
+"""Options that several commands share, and what they are turned into."""
+
+from __future__ import annotations
+
+import json
+import sys
+from typing import Annotated, Any
+
+import typer
+
+from chipshift.errors import InputError
+from chipshift.estimate.output import jsonable
+from chipshift.flows.options import Measured, Options, positive, read_duration, read_numbers
+from chipshift.jobs.complete import resolve_machine
+from chipshift.jobs.job import TrainJob
+from chipshift.jobs.read import read_job
+from chipshift.machines.machine import Machine
+from chipshift.machines.names import parse_machine
+from chipshift.planner.space import read_fixed
+from chipshift.units import GB, GIB
+
+Files = Annotated[list[str], typer.Argument(help="Job files, merged in this order.")]
+On = Annotated[str, typer.Option("--on", help="Machine the job runs on now, e.g. h100*128.")]
+Model = Annotated[str, typer.Option("--model", help="Preset name or config.json of the model.")]
+Set = Annotated[list[str], typer.Option("--set", help="KEY=VALUE that the files leave open.")]
+Json = Annotated[bool, typer.Option("--json", help="Print one JSON object.")]
+Explain = Annotated[
+    str, typer.Option("--explain", help="Print the derivation of a figure, by its dotted path.")
+]
+
+
+def read_pairs(texts: list[str], flag: str) -> dict[str, str]:
+    """``KEY=VALUE`` texts as a mapping.
+
+    Raises:
+        InputError: a text without ``=``.
+    """
+    out: dict[str, str] = {}
+    for text in texts:
+        key, sign, value = text.partition("=")
+        if not sign or not key.strip():
+            raise InputError(f"{flag} '{text}': expected KEY=VALUE")
+        out[key.strip()] = value
+    return out
+
+
+def load(files: list[str], on: str, model: str, sets: list[str]) -> tuple[TrainJob, Machine]:
+    """The job and the machine it runs on now.
+
+    Raises:
+        InputError: files that cannot be read, or no machine named anywhere.
+    """
+    job = read_job(files, model=model or None, overrides=read_pairs(sets, "--set"))
+    name = on or (job.machine.value if job.machine is not None else "")
+    if not name:
+        raise InputError(
+            f"{files[0]} does not say which machine the job runs on: add --on, such as "
+            "--on 'h100*128'"
+        )
+    machine = parse_machine(name)
+    return resolve_machine(job, machine), machine
+
+
+def options_of(*, price: list[str], commit: str, objective: str, fix: str, allow_batch: bool,
+               measured: str, tokens: str, deadline: str, goodput: float, stack: list[str],
+               ) -> Options:  # fmt: skip
+    """The options as their dataclass.
+
+    Raises:
+        InputError: a value that cannot be used.
+    """
+    if deadline and not tokens:
+        raise InputError("--deadline needs --tokens: the length of the run that must meet it")
+    return Options(
+        prices=read_numbers(price, "--price") if price else {},
+        commit=commit,
+        objective=objective,
+        fixed=read_fixed(fix),
+        allow_batch=allow_batch,
+        measured=read_measured(measured),
+        tokens=positive(tokens, "--tokens") if tokens else None,
+        deadline_s=read_duration(deadline, "--deadline") if deadline else None,
+        goodput=goodput,
+        stacks=read_pairs(stack, "--stack"),
+    )
+
+
+def read_measured(text: str) -> Measured:
+    """``step_time_s=4.2,memory_gib=61`` as the user's measurement.
+
+    Raises:
+        InputError: another key, or no number.
+    """
+    if not text:
+        return Measured()
+    given = read_numbers([text], "--measured")
+    known = {"step_time_s", "memory_gib", "memory_gb", "memory_bytes"}
+    unknown = set(given) - known
+    if unknown:
+        raise InputError(
+            f"--measured '{', '.join(sorted(unknown))}' is not known (expected step_time_s, "
+            "memory_gib, memory_gb or memory_bytes)"
+        )
+    memory = given.get("memory_bytes")
+    if "memory_gib" in given:
+        memory = given["memory_gib"] * GIB
+    elif "memory_gb" in given:
+        memory = given["memory_gb"] * GB
+    return Measured(given.get("step_time_s"), memory)
+
+
+def print_json(value: Any) -> None:
+    """One JSON object on standard output, every number finite."""
+    json.dump(finite(jsonable(value)), sys.stdout, indent=1, ensure_ascii=False, allow_nan=False)
+    print()
+
+
+def finite(value: Any) -> Any:
+    """The same with numbers that are not finite as null: unknown is null, never a word."""
+    if isinstance(value, float):
+        return value if value == value and abs(value) != float("inf") else None
+    if isinstance(value, dict):
+        return {key: finite(one) for key, one in value.items()}
+    return [finite(one) for one in value] if isinstance(value, list) else value

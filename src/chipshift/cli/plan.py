@@ -1,0 +1,97 @@
+"""``chipshift plan``: the planner by itself."""
+
+from __future__ import annotations
+
+from typing import Annotated, Any
+
+import typer
+
+from chipshift.cli.inputs import Files, Json, Model, On, Set, load, options_of, print_json
+from chipshift.cli.progress import working
+from chipshift.errors import InputError
+from chipshift.flows.assess import Target, plan_target
+from chipshift.flows.output import target_json
+from chipshift.jobs.job import TrainJob
+from chipshift.jobs.read import read_job
+
+
+def command(
+    files: Files,
+    to: Annotated[str, typer.Option("--to", help="Machine: v7x:8x8x8, v6e, h100*256.")],
+    on: On = "",
+    fix: Annotated[str, typer.Option("--fix", help="Hold part of the plan, e.g. tp=4.")] = "",
+    objective: Annotated[
+        str, typer.Option("--objective", help="time, cost or chips: picks the slice.")
+    ] = "time",
+    price: Annotated[list[str], typer.Option("--price", help="CHIP=USD a chip-hour.")] = [],  # noqa: B006
+    commit: Annotated[str, typer.Option("--commit", help="od, 1y, 3y or spot prices.")] = "od",
+    allow_batch: Annotated[
+        bool, typer.Option("--allow-batch", help="Tokens a step may change.")
+    ] = False,
+    stack: Annotated[
+        list[str], typer.Option("--stack", help="CHIP=STACK, e.g. v6e=torchax; repeatable.")
+    ] = [],  # noqa: B006
+    model: Model = "",
+    set_: Set = [],  # noqa: B006
+    json: Json = False,
+) -> int:
+    """The best plans of a job on a machine, why the others lose, and what each limit costs.
+
+    \b
+    Examples:
+      chipshift plan examples/llama3-8b-torchtitan.toml --on 'h100*128' --to v7x:4x4x4
+      chipshift plan examples/llama3-8b-torchtitan.toml --on 'h100*128' --to v6e:8x16 --fix tp=4
+    """
+    options = options_of(
+        price=price, commit=commit, objective=objective, fix=fix, allow_batch=allow_batch,
+        measured="", tokens="", deadline="", goodput=0.9, stack=stack,
+    )  # fmt: skip
+    with working("planning"):
+        job = _job(files, on, model, set_)
+        found = plan_target(job, to, options)
+    answer = plan_json(found, options)
+    if json:
+        print_json(answer)
+    else:
+        from chipshift.report.terminal import print_plan
+
+        print_plan(answer)
+    return 0 if found.estimate is not None else 1
+
+
+def _job(files: list[str], on: str, model: str, sets: list[str]) -> TrainJob:
+    """The job; the machine it runs on now is needed only where its batch depends on it."""
+    from chipshift.cli.inputs import read_pairs
+
+    job = read_job(files, model=model or None, overrides=read_pairs(sets, "--set"))
+    if on or (job.machine is not None and not job.batch_open):
+        return load(files, on, model, sets)[0]
+    if job.batch_open:
+        raise InputError(
+            f"{files[0]} gives the batch of one replica only: add --on, the machine it runs on "
+            "now, or --set sequences_per_step=..."
+        )
+    return job
+
+
+def plan_json(found: Target, options: Any) -> dict[str, Any]:
+    """The contract's object for ``plan``."""
+    row = target_json(found, options)
+    seconds = max(found.found.seconds, 1e-9)
+    return {
+        "schema": "chipshift/plan/1",
+        "job": row.get("job"),
+        "machine": row["machine"],
+        "best": row if found.estimate is not None else None,
+        "alternatives": row["alternatives"],
+        "constraints": row["constraints"],
+        "frontier": row.get("frontier", []),
+        "short_bytes": row["short_bytes"],
+        "would_fit": row["would_fit"],
+        "plans_considered": found.found.considered,
+        "plans_scored": found.found.scored,
+        "plans_pruned": found.found.pruned,
+        "plans_fitting": found.found.counted_fitting,
+        "search_time_s": found.found.seconds,
+        "plans_per_s": found.found.scored / seconds,
+    }

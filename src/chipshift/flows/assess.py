@@ -1,0 +1,239 @@
+"""The main job: a present run, the machines asked about, and the four-part answer."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass, replace
+
+from chipshift.errors import InputError
+from chipshift.estimate import Estimate, estimate
+from chipshift.estimate.setting import setting
+from chipshift.estimate.stack import default_stack
+from chipshift.flows.carry import unchanged
+from chipshift.flows.measured import Anchored, anchor
+from chipshift.flows.options import Options
+from chipshift.flows.relearn import Relearn, relearn
+from chipshift.flows.sizing import Sizer, fastest, largest_within, machines_of, smallest_within
+from chipshift.flows.transfers import Transfer, transfers
+from chipshift.flows.verdict import Verdict, verdict
+from chipshift.jobs.complete import resolve_machine
+from chipshift.jobs.job import TrainJob
+from chipshift.machines.machine import Machine
+from chipshift.machines.names import chip_named, parse_machine
+from chipshift.planner.choose import Choice, Constraint, RunnerUp, batch_limit, choose, with_batch
+from chipshift.planner.search import Found
+from chipshift.worked import plain
+
+Progress = Callable[[str], None]
+
+
+@dataclass(frozen=True)
+class Sizings:
+    """Answers to "how many chips?": to match the throughput, the cost, the chip count."""
+
+    match_throughput: Estimate | None
+    equal_cost: Estimate | None
+    equal_chips: Estimate | None
+
+
+@dataclass(frozen=True)
+class Target:
+    """One machine asked about.
+
+    Attributes:
+        estimate: the best plan on it; None where nothing fits.
+        short_bytes, would_fit: by how much nothing fits, and what would.
+        batch_note: set where the batch limits the number of chips.
+    """
+
+    machine: Machine
+    estimate: Estimate | None
+    verdict: Verdict | None
+    sizings: Sizings | None
+    unchanged: Estimate | None
+    unchanged_note: str
+    runners_up: list[RunnerUp]
+    constraints: list[Constraint]
+    relearn: list[Relearn]
+    short_bytes: float | None
+    would_fit: list[str]
+    batch_note: str
+    found: Found
+    frontier: list[Estimate]
+
+
+@dataclass(frozen=True)
+class Assessment:
+    """The whole answer."""
+
+    job: TrainJob
+    present: Estimate
+    targets: list[Target]
+    transfers: list[Transfer]
+    measured: Anchored | None
+    options: Options
+
+
+def present_run(job: TrainJob, machine: Machine, options: Options) -> Estimate:
+    """The estimate of the run as it is: its own plan, or the planner's where the file has none."""
+    stack = options.stacks.get(machine.chip.key) or default_stack(
+        machine.chip.family, job.stack.value
+    )
+    price = options.price_of(machine)
+    if job.plan is not None:
+        return estimate(job, job.plan.value, machine, stack, price=price)
+    chosen = choose(job, machine, stack, price=price, explain_choice=False)
+    if chosen.best is None:
+        raise InputError(
+            f"{job.files[0]}: no plan of this job fits on {machine.name}, so that it cannot be "
+            "what it runs on now; expected a larger --on"
+        )
+    return chosen.best
+
+
+def assess(job: TrainJob, present: Machine, targets: Sequence[str],
+           options: Options | None = None, progress: Progress | None = None
+           ) -> Assessment:  # fmt: skip
+    """What the job on ``present`` becomes on each target.
+
+    Args:
+        job: as read; its open axis is filled with the present machine's devices.
+        targets: machine names, with a size (``v6e:16x16``) or without (``v7x``).
+
+    Raises:
+        InputError: a machine that does not exist, or a job that does not run on the present one.
+    """
+    options = options or Options()
+    job = resolve_machine(job, present)
+    now = present_run(job, present, options)
+    found = []
+    for name in targets:
+        if progress is not None:
+            progress(f"planning {name}")
+        found.append(_target(job, now, name, options))
+    estimates = [t.estimate for t in found if t.estimate is not None]
+    return Assessment(
+        job, now, found, transfers(now, estimates), anchor(now, estimates, options.measured),
+        options,
+    )  # fmt: skip
+
+
+def _target(job: TrainJob, now: Estimate, name: str, options: Options) -> Target:
+    """The answer for one machine named with or without its size."""
+    sized = any(c in name for c in ":*") or name.strip().lower().rsplit("-", 1)[-1].isdigit()
+    chip = parse_machine(name).chip if sized else chip_named(name)
+    stack = options.stacks.get(chip.key) or default_stack(chip.family, job.stack.value)
+    sizer = Sizer(job, chip, stack, options)
+    sizings, note = None, ""
+    if sized:
+        machine = parse_machine(name)
+    else:
+        machine, sizings, note = _size(sizer, now)
+    chosen = choose(job, machine, stack, fixed=options.fixed, price=options.price_of(machine))
+    if chosen.best is None:
+        return _nothing_fits(job, machine, chosen, sizer, now)
+    best = chosen.best
+    carried, carried_note = _carry(job, now, best)
+    limits = list(chosen.constraints)
+    batch = batch_limit(job, machine, stack, best) if _batch_limits(best) else None
+    if batch is not None:
+        limits.append(batch)
+    if options.allow_batch and batch is not None and batch.cost_s > 0:
+        note = f"twice the batch would save {batch.cost_s:.3g} s for the same tokens"
+    return Target(
+        machine=machine,
+        estimate=best,
+        verdict=verdict(now, best),
+        sizings=sizings,
+        unchanged=carried,
+        unchanged_note=carried_note,
+        runners_up=chosen.runners_up,
+        constraints=limits,
+        relearn=relearn(job, now, best, carried),
+        short_bytes=None,
+        would_fit=[],
+        batch_note=note,
+        frontier=_frontier(sizer, best),
+        found=chosen.found,
+    )
+
+
+def _batch_limits(best: Estimate) -> bool:
+    """Whether every replica already has a single sequence, so that no further one can be cut."""
+    p = best.plan
+    return p.microbatch * p.accumulation <= 1
+
+
+def _size(sizer: Sizer, now: Estimate) -> tuple[Machine, Sizings, str]:
+    """The slice for a target without a size, and the three sizings."""
+    limit = float(plain(now.step_time_s))
+    if sizer.options.deadline_s is not None and sizer.options.tokens is not None:
+        limit = _deadline_step_s(sizer)
+    match = smallest_within(sizer, limit)
+    equal_chips = largest_within(sizer, now.machine.chips)
+    price = sizer.options.price_of(now.machine).usd_per_chip_hour
+    own = sizer.options.price_of(next(iter(machines_of(sizer.chip)))).usd_per_chip_hour
+    equal_cost = None
+    if price is not None and own is not None:
+        equal_cost = largest_within(sizer, now.machine.chips * price / own)
+    note = ""
+    chosen = match or fastest(sizer)
+    if match is None and chosen is not None:
+        note = (
+            f"no {sizer.chip.key} slice reaches {limit:.3g} s a step with this batch: the fastest "
+            "is shown"
+        )
+    if chosen is None:
+        chosen = list(machines_of(sizer.chip))[-1]
+    best = [sizer.on(m).best if m is not None else None for m in (match, equal_cost, equal_chips)]
+    return chosen, Sizings(*best), note
+
+
+def _deadline_step_s(sizer: Sizer) -> float:
+    """Step time that the deadline leaves for the run's tokens at the assumed goodput."""
+    job, o = sizer.job, sizer.options
+    steps = (o.tokens or 0.0) / (job.sequences_per_step.value * job.seq_len.value)
+    return (o.deadline_s or 0.0) * o.goodput / max(steps, 1e-9)
+
+
+def _carry(job: TrainJob, now: Estimate, best: Estimate) -> tuple[Estimate | None, str]:
+    """The present plan on the target as it is, or why it cannot be."""
+    s = setting(job, best.machine, best.stack)
+    plan = unchanged(s, replace(now.plan, axes=()))
+    if plan is None:
+        return None, "the present degrees do not divide the target's devices and the batch"
+    return estimate(job, plan, best.machine, best.stack, price=best.price), ""
+
+
+def _nothing_fits(job: TrainJob, machine: Machine, chosen: Choice, sizer: Sizer, now: Estimate
+                  ) -> Target:  # fmt: skip
+    """The answer where no plan fits: by how much, and what would make it fit."""
+    would: list[str] = []
+    for candidate in machines_of(sizer.chip):
+        if candidate.chips > machine.chips and sizer.on(candidate).best is not None:
+            would.append(candidate.name)
+            break
+    half = with_batch(job, 1)
+    if job.sequences_per_step.value > 1 and not would:
+        smaller = replace(
+            half,
+            sequences_per_step=replace(
+                half.sequences_per_step, value=max(half.sequences_per_step.value // 2, 1)
+            ),
+        )
+        if choose(smaller, machine, sizer.stack, explain_choice=False).best is not None:
+            would.append("half the batch")
+    return Target(
+        machine=machine, estimate=None, verdict=None, sizings=None, unchanged=None,
+        unchanged_note="", runners_up=[], constraints=[], relearn=[],
+        short_bytes=chosen.short_bytes, would_fit=would, batch_note="", frontier=[],
+        found=chosen.found,
+    )  # fmt: skip
+
+
+def _frontier(sizer: Sizer, best: Estimate) -> list[Estimate]:
+    """Best plans on the machines that were looked at, and on the chosen one, by chips."""
+    known = [c.best for c in sizer.known.values() if c.best is not None]
+    names = {e.machine.name for e in known}
+    rows = known + ([best] if best.machine.name not in names else [])
+    return sorted(rows, key=lambda e: (e.machine.chips, float(plain(e.step_time_s))))

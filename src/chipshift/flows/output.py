@@ -1,0 +1,176 @@
+"""An assessment as the output contract writes it."""
+
+from __future__ import annotations
+
+from dataclasses import asdict
+from typing import Any
+
+from chipshift.estimate import Estimate, estimate
+from chipshift.estimate.output import estimate_json, job_json, jsonable
+from chipshift.flows.assess import Assessment, Sizings, Target
+from chipshift.flows.launch import maxtext
+from chipshift.flows.options import Options
+from chipshift.flows.run import Run, run_of
+from chipshift.machines.names import readings
+from chipshift.worked.tree import as_json as worked_json
+
+SCHEMA = "chipshift/assess/1"
+
+
+def assessment_json(a: Assessment) -> dict[str, Any]:
+    """The contract's object for ``assess``."""
+    return {
+        "schema": SCHEMA,
+        "job": job_json(a.job),
+        "from": _estimate(a.present, a.options),
+        "targets": [_target(t, a) for t in a.targets],
+        "transfers": [
+            {
+                "topic": t.topic,
+                "statement": t.statement,
+                "from": {"value": t.present.value, "unit": t.unit},
+                "to": {
+                    name: {"value": value.value, "unit": t.unit}
+                    for name, value in t.targets.items()
+                },
+                "worked": {
+                    "from": worked_json(t.present),
+                    "to": {name: worked_json(value) for name, value in t.targets.items()},
+                },
+            }
+            for t in a.transfers
+        ],
+        "relearn": [row for t in a.targets for row in _relearn(t)],
+        "proof": None,
+        "measured": None if a.measured is None else _measured(a),
+    }
+
+
+def _estimate(e: Estimate, options: Options) -> dict[str, Any]:
+    row: dict[str, Any] = jsonable(estimate_json(e))
+    row["machine"]["readings"] = readings(e.machine)
+    row["long_run"] = _run(run_of(e, options))
+    return row
+
+
+def _run(run: Run | None) -> dict[str, Any] | None:
+    return None if run is None else asdict(run)
+
+
+def _optional(e: Estimate | None, options: Options) -> dict[str, Any] | None:
+    return None if e is None else _estimate(e, options)
+
+
+def _target(t: Target, a: Assessment) -> dict[str, Any]:
+    o = a.options
+    counts = {
+        "plans_considered": t.found.considered,
+        "plans_scored": t.found.scored,
+        "plans_pruned": t.found.pruned,
+        "plans_fitting": t.found.counted_fitting,
+        "search_time_s": t.found.seconds,
+    }
+    if t.estimate is None or t.verdict is None:
+        return {
+            "machine": {"name": t.machine.name, "chip": t.machine.chip.key,
+                        "chips": t.machine.chips, "devices": t.machine.devices,
+                        "topology": t.machine.topology, "slices": t.machine.slices,
+                        "cloud_name": t.machine.cloud_name, "readings": readings(t.machine)},
+            "plan": None, "verdict": "does_not_fit", "short_bytes": t.short_bytes,
+            "would_fit": t.would_fit, "sizings": None, "unchanged_plan": None,
+            "alternatives": [], "constraints": [], "run": {}, **counts,
+        }  # fmt: skip
+    v = t.verdict
+    command = maxtext(t.estimate)
+    return {
+        **_estimate(t.estimate, o),
+        "ratio": {
+            "step_time": v.ratio.step_time,
+            "tokens_per_s_per_chip": v.ratio.tokens_per_s_per_chip,
+            "cost_per_token": v.ratio.cost_per_token,
+            "memory_headroom": v.ratio.memory_headroom,
+        },
+        "band": asdict(v.band),
+        "verdict": v.word,
+        "deciding": v.deciding,
+        "flips_at": {"usd_per_chip_hour": v.flips_at_usd_per_chip_hour},
+        "sizings": _sizings(t.sizings, o),
+        "unchanged_plan": _optional(t.unchanged, o),
+        "unchanged_note": t.unchanged_note,
+        "alternatives": [
+            {**_estimate(r.estimate, o), "loses_because": r.loses_because} for r in t.runners_up
+        ],
+        "constraints": [asdict(c) for c in t.constraints],
+        "frontier": [_point(e) for e in t.frontier],
+        "run": {"maxtext": command} if command else {},
+        "short_bytes": None,
+        "would_fit": [],
+        "batch_note": t.batch_note,
+        **counts,
+    }
+
+
+def _point(e: Estimate) -> dict[str, Any]:
+    row: dict[str, Any] = jsonable(estimate_json(e))
+    return {
+        "machine": row["machine"]["name"],
+        "chips": e.machine.chips,
+        "step_time_s": row["step_time_s"],
+        "usd_per_1e12_tokens": row["cost"]["usd_per_1e12_tokens"],
+        "plan": row["plan"],
+    }
+
+
+def _sizings(s: Sizings | None, o: Options) -> dict[str, Any]:
+    if s is None:
+        return {"match_throughput": None, "equal_cost": None, "equal_chips": None}
+    return {
+        "match_throughput": _optional(s.match_throughput, o),
+        "equal_cost": _optional(s.equal_cost, o),
+        "equal_chips": _optional(s.equal_chips, o),
+    }
+
+
+def _relearn(t: Target) -> list[dict[str, Any]]:
+    return [
+        {
+            "topic": r.topic,
+            "rule": r.rule,
+            "severity": r.severity,
+            "target": t.machine.name,
+            "where": None if r.file is None else {"file": r.file, "line": r.line},
+            "what": r.what,
+            "cost": {
+                "seconds_per_step": r.seconds,
+                "fraction_of_step": r.fraction,
+                "bytes": r.bytes,
+            },
+            "instead": r.instead,
+            "evidence": r.evidence,
+        }
+        for r in t.relearn
+    ]
+
+
+def _measured(a: Assessment) -> dict[str, Any]:
+    m = a.measured
+    assert m is not None
+    return {
+        "step_time_s": m.measured.step_time_s,
+        "memory_bytes": m.measured.memory_bytes,
+        "our_error": {"step_time_s": m.error_step_time, "memory_bytes": m.error_memory},
+        "anchored": [asdict(row) for row in m.targets],
+    }
+
+
+def explained_json(a: Assessment) -> dict[str, Any]:
+    """The figures of present and targets with their working, for ``--explain`` and the report."""
+
+    def again(e: Estimate) -> dict[str, Any]:
+        full = estimate(e.job, e.plan, e.machine, e.stack, price=e.price, explain=True)
+        return estimate_json(full)
+
+    return {
+        "from": again(a.present),
+        "targets": [again(t.estimate) if t.estimate is not None else {} for t in a.targets],
+    }
