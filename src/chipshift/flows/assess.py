@@ -13,7 +13,14 @@ from chipshift.flows.carry import unchanged
 from chipshift.flows.measured import Anchored, anchor
 from chipshift.flows.options import Options
 from chipshift.flows.relearn import Relearn, relearn
-from chipshift.flows.sizing import Sizer, fastest, largest_within, machines_of, smallest_within
+from chipshift.flows.sizing import (
+    Sizer,
+    cheapest,
+    fastest,
+    largest_within,
+    machines_of,
+    smallest_within,
+)
 from chipshift.flows.transfers import Transfer, transfers
 from chipshift.flows.verdict import Verdict, verdict
 from chipshift.jobs.complete import resolve_machine
@@ -110,7 +117,7 @@ def assess(job: TrainJob, present: Machine, targets: Sequence[str],
     for name in targets:
         if progress is not None:
             progress(f"planning {name}")
-        found.append(_target(job, now, name, options))
+        found.append(plan_target(job, name, options, now))
     estimates = [t.estimate for t in found if t.estimate is not None]
     return Assessment(
         job, now, found, transfers(now, estimates), anchor(now, estimates, options.measured),
@@ -118,8 +125,13 @@ def assess(job: TrainJob, present: Machine, targets: Sequence[str],
     )  # fmt: skip
 
 
-def _target(job: TrainJob, now: Estimate, name: str, options: Options) -> Target:
-    """The answer for one machine named with or without its size."""
+def plan_target(job: TrainJob, name: str, options: Options, now: Estimate | None = None
+                ) -> Target:  # fmt: skip
+    """The answer for one machine named with or without its size.
+
+    Args:
+        now: the present run to compare with; None for the planner by itself.
+    """
     sized = any(c in name for c in ":*") or name.strip().lower().rsplit("-", 1)[-1].isdigit()
     chip = parse_machine(name).chip if sized else chip_named(name)
     stack = options.stacks.get(chip.key) or default_stack(chip.family, job.stack.value)
@@ -131,25 +143,25 @@ def _target(job: TrainJob, now: Estimate, name: str, options: Options) -> Target
         machine, sizings, note = _size(sizer, now)
     chosen = choose(job, machine, stack, fixed=options.fixed, price=options.price_of(machine))
     if chosen.best is None:
-        return _nothing_fits(job, machine, chosen, sizer, now)
+        return _nothing_fits(job, machine, chosen, sizer)
     best = chosen.best
-    carried, carried_note = _carry(job, now, best)
     limits = list(chosen.constraints)
     batch = batch_limit(job, machine, stack, best) if _batch_limits(best) else None
     if batch is not None:
         limits.append(batch)
     if options.allow_batch and batch is not None and batch.cost_s > 0:
         note = f"twice the batch would save {batch.cost_s:.3g} s for the same tokens"
+    carried, carried_note = (None, "") if now is None else _carry(job, now, best)
     return Target(
         machine=machine,
         estimate=best,
-        verdict=verdict(now, best),
+        verdict=None if now is None else verdict(now, best),
         sizings=sizings,
         unchanged=carried,
         unchanged_note=carried_note,
         runners_up=chosen.runners_up,
         constraints=limits,
-        relearn=relearn(job, now, best, carried),
+        relearn=[] if now is None else relearn(job, now, best, carried),
         short_bytes=None,
         would_fit=[],
         batch_note=note,
@@ -164,18 +176,16 @@ def _batch_limits(best: Estimate) -> bool:
     return p.microbatch * p.accumulation <= 1
 
 
-def _size(sizer: Sizer, now: Estimate) -> tuple[Machine, Sizings, str]:
-    """The slice for a target without a size, and the three sizings."""
-    limit = float(plain(now.step_time_s))
+def _size(sizer: Sizer, now: Estimate | None) -> tuple[Machine, Sizings | None, str]:
+    """The slice for a target without a size, and the three sizings against the present run."""
+    limit = float("inf") if now is None else float(plain(now.step_time_s))
     if sizer.options.deadline_s is not None and sizer.options.tokens is not None:
         limit = _deadline_step_s(sizer)
+    objective = sizer.options.objective
+    if now is None and objective == "time":
+        chosen = fastest(sizer)
+        return chosen or list(machines_of(sizer.chip))[-1], None, ""
     match = smallest_within(sizer, limit)
-    equal_chips = largest_within(sizer, now.machine.chips)
-    price = sizer.options.price_of(now.machine).usd_per_chip_hour
-    own = sizer.options.price_of(next(iter(machines_of(sizer.chip)))).usd_per_chip_hour
-    equal_cost = None
-    if price is not None and own is not None:
-        equal_cost = largest_within(sizer, now.machine.chips * price / own)
     note = ""
     chosen = match or fastest(sizer)
     if match is None and chosen is not None:
@@ -183,10 +193,25 @@ def _size(sizer: Sizer, now: Estimate) -> tuple[Machine, Sizings, str]:
             f"no {sizer.chip.key} slice reaches {limit:.3g} s a step with this batch: the fastest "
             "is shown"
         )
-    if chosen is None:
-        chosen = list(machines_of(sizer.chip))[-1]
+    sizings = None
+    if now is not None:
+        sizings = _sizings(sizer, now, match)
+    if objective == "chips":
+        chosen = smallest_within(sizer, float("inf")) or chosen
+    elif objective == "cost":
+        chosen = cheapest(sizer) or chosen
+    return chosen or list(machines_of(sizer.chip))[-1], sizings, note
+
+
+def _sizings(sizer: Sizer, now: Estimate, match: Machine | None) -> Sizings:
+    equal_chips = largest_within(sizer, now.machine.chips)
+    price = sizer.options.price_of(now.machine).usd_per_chip_hour
+    own = sizer.options.price_of(next(iter(machines_of(sizer.chip)))).usd_per_chip_hour
+    equal_cost = None
+    if price is not None and own is not None:
+        equal_cost = largest_within(sizer, now.machine.chips * price / own)
     best = [sizer.on(m).best if m is not None else None for m in (match, equal_cost, equal_chips)]
-    return chosen, Sizings(*best), note
+    return Sizings(*best)
 
 
 def _deadline_step_s(sizer: Sizer) -> float:
@@ -205,7 +230,7 @@ def _carry(job: TrainJob, now: Estimate, best: Estimate) -> tuple[Estimate | Non
     return estimate(job, plan, best.machine, best.stack, price=best.price), ""
 
 
-def _nothing_fits(job: TrainJob, machine: Machine, chosen: Choice, sizer: Sizer, now: Estimate
+def _nothing_fits(job: TrainJob, machine: Machine, chosen: Choice, sizer: Sizer
                   ) -> Target:  # fmt: skip
     """The answer where no plan fits: by how much, and what would make it fit."""
     would: list[str] = []

@@ -23,7 +23,7 @@ def assessment_json(a: Assessment) -> dict[str, Any]:
         "schema": SCHEMA,
         "job": job_json(a.job),
         "from": _estimate(a.present, a.options),
-        "targets": [_target(t, a) for t in a.targets],
+        "targets": [target_json(t, a.options) for t in a.targets],
         "transfers": [
             {
                 "topic": t.topic,
@@ -61,8 +61,8 @@ def _optional(e: Estimate | None, options: Options) -> dict[str, Any] | None:
     return None if e is None else _estimate(e, options)
 
 
-def _target(t: Target, a: Assessment) -> dict[str, Any]:
-    o = a.options
+def target_json(t: Target, o: Options) -> dict[str, Any]:
+    """One target; without a present run to compare with, ratio, band and verdict are null."""
     counts = {
         "plans_considered": t.found.considered,
         "plans_scored": t.found.scored,
@@ -70,7 +70,7 @@ def _target(t: Target, a: Assessment) -> dict[str, Any]:
         "plans_fitting": t.found.counted_fitting,
         "search_time_s": t.found.seconds,
     }
-    if t.estimate is None or t.verdict is None:
+    if t.estimate is None:
         return {
             "machine": {"name": t.machine.name, "chip": t.machine.chip.key,
                         "chips": t.machine.chips, "devices": t.machine.devices,
@@ -84,16 +84,11 @@ def _target(t: Target, a: Assessment) -> dict[str, Any]:
     command = maxtext(t.estimate)
     return {
         **_estimate(t.estimate, o),
-        "ratio": {
-            "step_time": v.ratio.step_time,
-            "tokens_per_s_per_chip": v.ratio.tokens_per_s_per_chip,
-            "cost_per_token": v.ratio.cost_per_token,
-            "memory_headroom": v.ratio.memory_headroom,
-        },
-        "band": asdict(v.band),
-        "verdict": v.word,
-        "deciding": v.deciding,
-        "flips_at": {"usd_per_chip_hour": v.flips_at_usd_per_chip_hour},
+        "ratio": None if v is None else asdict(v.ratio),
+        "band": None if v is None else asdict(v.band),
+        "verdict": None if v is None else v.word,
+        "deciding": None if v is None else v.deciding,
+        "flips_at": {"usd_per_chip_hour": None if v is None else v.flips_at_usd_per_chip_hour},
         "sizings": _sizings(t.sizings, o),
         "unchanged_plan": _optional(t.unchanged, o),
         "unchanged_note": t.unchanged_note,

@@ -97,6 +97,20 @@ def fastest(sizer: Sizer) -> Machine | None:
     return min(found, key=sizer.step_time_s) if found else None
 
 
+def cheapest(sizer: Sizer) -> Machine | None:
+    """The machine with the least step time × chips among the six smallest on which the job fits.
+
+    Larger ones only add communication for the same work, so that a token costs more on them.
+    """
+    found: list[Machine] = []
+    for group in _by_chips(sizer.chip):
+        if _too_many(sizer, group[0]) or len(found) == 6:
+            break
+        if sizer.on(group[0]).best is not None:
+            found.append(group[0])
+    return min(found, key=lambda m: m.chips * sizer.step_time_s(m)) if found else None
+
+
 def largest_within(sizer: Sizer, chips: float) -> Machine | None:
     """The largest machine of at most so many chips on which the job fits."""
     groups = [g for g in _by_chips(sizer.chip) if g[0].chips <= chips]
