@@ -353,3 +353,174 @@ HYBRIDS: list[tuple[str, dict[str, Any]]] = [
         ),
     ),
 ]
+
+SEQ2SEQ = "AutoModelForSeq2SeqLM"
+IMAGE = "AutoModelForImageClassification"
+MLM = "AutoModelForMaskedLM"
+SIDES: dict[str, Any] = {
+    "vocab_size": 1003,
+    "d_model": 96,
+    "encoder_layers": 3,
+    "decoder_layers": 2,
+    "encoder_attention_heads": 6,
+    "decoder_attention_heads": 4,
+    "encoder_ffn_dim": 160,
+    "decoder_ffn_dim": 200,
+    "pad_token_id": 0,
+}
+T5: dict[str, Any] = {
+    "vocab_size": 1003,
+    "d_model": 96,
+    "d_kv": 20,
+    "d_ff": 160,
+    "num_layers": 3,
+    "num_decoder_layers": 2,
+    "num_heads": 6,
+}
+TEXT: dict[str, Any] = {
+    "vocab_size": 1003,
+    "hidden_size": 64,
+    "intermediate_size": 100,
+    "num_hidden_layers": 2,
+    "num_attention_heads": 4,
+    "max_position_embeddings": 40,
+}
+VISION: dict[str, Any] = {
+    "hidden_size": 96,
+    "intermediate_size": 160,
+    "num_hidden_layers": 3,
+    "num_attention_heads": 6,
+    "image_size": 56,
+    "patch_size": 14,
+}
+
+OTHERS: list[tuple[str, dict[str, Any], str]] = [
+    ("bert", small("bert", **MULTI), MLM),
+    ("bert, bare", small("bert", architectures=["BertModel"], **MULTI), "AutoModel"),
+    (
+        "bert, pretraining",
+        small("bert", architectures=["BertForPreTraining"], **MULTI),
+        "AutoModelForPreTraining",
+    ),
+    (
+        "bert, classes",
+        small("bert", architectures=["BertForSequenceClassification"], num_labels=5, **MULTI),
+        "AutoModelForSequenceClassification",
+    ),
+    ("roberta", small("roberta", type_vocab_size=1, **MULTI), MLM),
+    ("roberta, bare", small("roberta", architectures=["RobertaModel"], **MULTI), "AutoModel"),
+    (
+        "roberta, classes",
+        small("roberta", architectures=["RobertaForSequenceClassification"], **MULTI),
+        "AutoModelForSequenceClassification",
+    ),
+    ("xlm-roberta", small("xlm-roberta", **MULTI), MLM),
+    (
+        "distilbert",
+        {
+            "model_type": "distilbert",
+            "vocab_size": 1003,
+            "dim": 96,
+            "hidden_dim": 160,
+            "n_layers": 3,
+            "n_heads": 6,
+        },
+        MLM,
+    ),
+    ("modernbert", small("modernbert", **MULTI), MLM),
+    (
+        "modernbert, biases",
+        small(
+            "modernbert",
+            norm_bias=True,
+            attention_bias=True,
+            decoder_bias=False,
+            classifier_bias=True,
+            global_attn_every_n_layers=2,
+            **MULTI,
+        ),
+        MLM,
+    ),
+    ("t5", {"model_type": "t5", **T5}, SEQ2SEQ),
+    (
+        "t5, gated, its head tied all the same",
+        {
+            "model_type": "t5",
+            **T5,
+            "feed_forward_proj": "gated-gelu",
+            "tie_word_embeddings": False,
+        },
+        SEQ2SEQ,
+    ),
+    ("mt5", {"model_type": "mt5", **T5}, SEQ2SEQ),
+    ("umt5", {"model_type": "umt5", **T5, "tie_word_embeddings": False}, SEQ2SEQ),
+    ("bart", {"model_type": "bart", **SIDES, "max_position_embeddings": 64}, SEQ2SEQ),
+    (
+        "whisper",
+        {"model_type": "whisper", **SIDES, "max_source_positions": 50, "num_mel_bins": 20},
+        "AutoModelForSpeechSeq2Seq",
+    ),
+    ("vit", {"model_type": "vit", **VISION, "num_labels": 7}, IMAGE),
+    (
+        "vit, bare, no bias on q, k, v",
+        {"model_type": "vit", **VISION, "qkv_bias": False, "architectures": ["ViTModel"]},
+        "AutoModel",
+    ),
+    ("dinov2", {"model_type": "dinov2", **VISION}, "AutoModel"),
+    (
+        "dinov2, gated, classes",
+        {
+            "model_type": "dinov2",
+            **VISION,
+            "use_swiglu_ffn": True,
+            "architectures": ["Dinov2ForImageClassification"],
+        },
+        IMAGE,
+    ),
+    (
+        "dinov2, registers",
+        {"model_type": "dinov2_with_registers", **VISION, "num_register_tokens": 3},
+        "AutoModel",
+    ),
+    (
+        "clip",
+        {
+            "model_type": "clip",
+            "text_config": TEXT,
+            "vision_config": VISION,
+            "projection_dim": 48,
+        },
+        "AutoModel",
+    ),
+    ("clip, as it comes", {"model_type": "clip"}, "AutoModel"),
+    (
+        "siglip",
+        {"model_type": "siglip", "text_config": TEXT, "vision_config": VISION},
+        "AutoModel",
+    ),
+    ("clip_vision_model", {"model_type": "clip_vision_model", **VISION}, "AutoModel"),
+    ("siglip_vision_model", {"model_type": "siglip_vision_model", **VISION}, "AutoModel"),
+    (
+        "siglip_vision_model, no head",
+        {"model_type": "siglip_vision_model", **VISION, "vision_use_head": False},
+        "AutoModel",
+    ),
+    ("resnet-50", {"model_type": "resnet", "num_labels": 1000}, IMAGE),
+    (
+        "resnet-18",
+        {
+            "model_type": "resnet",
+            "layer_type": "basic",
+            "depths": [2, 2, 2, 2],
+            "hidden_sizes": [64, 128, 256, 512],
+        },
+        IMAGE,
+    ),
+    ("resnet, bare", {"model_type": "resnet", "architectures": ["ResNetModel"]}, "AutoModel"),
+    ("convnext", {"model_type": "convnext", "num_labels": 1000}, IMAGE),
+    (
+        "convnextv2",
+        {"model_type": "convnextv2", "depths": [1, 2, 2, 1], "hidden_sizes": [16, 24, 40, 80]},
+        IMAGE,
+    ),
+]

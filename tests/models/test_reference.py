@@ -10,7 +10,7 @@ from chipshift.models.hf import read_config
 from chipshift.models.preset import FOLDER, names, preset
 
 from .reference import built_config, count
-from .reference_configs import DECODERS, HYBRIDS
+from .reference_configs import DECODERS, HYBRIDS, OTHERS
 
 pytestmark = [
     pytest.mark.reference,
@@ -27,6 +27,15 @@ CAUSAL = [*DECODERS, *HYBRIDS]
 @pytest.mark.parametrize("config", [c for _, c in CAUSAL], ids=[name for name, _ in CAUSAL])
 def test_small_and_odd_decoders(config: dict[str, Any]) -> None:
     expected = count(config)
+    model = read_config(config)
+    assert (params(model), params_embedding(model)) == (expected.total, expected.embedding)
+
+
+@pytest.mark.parametrize(
+    ("config", "auto"), [(c, auto) for _, c, auto in OTHERS], ids=[name for name, _, _ in OTHERS]
+)
+def test_encoders_pairs_and_vision(config: dict[str, Any], auto: str) -> None:
+    expected = count(config, auto)
     model = read_config(config)
     assert (params(model), params_embedding(model)) == (expected.total, expected.embedding)
 

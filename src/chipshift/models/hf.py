@@ -11,7 +11,19 @@ from pathlib import Path
 from typing import Any
 
 from chipshift.errors import InputError, nearest
-from chipshift.models.families import deepseek, gemma, gpt, hybrid, kin, llama, moe
+from chipshift.models.families import (
+    conv,
+    deepseek,
+    encoder,
+    gemma,
+    gpt,
+    hybrid,
+    kin,
+    llama,
+    moe,
+    seq2seq,
+    vision,
+)
 from chipshift.models.fields import Fields
 from chipshift.models.model import Model
 
@@ -21,12 +33,21 @@ LARGEST_BYTES = 16 * 1024 * 1024
 FAMILIES: dict[str, Callable[[Fields], Model]] = {
     "arcee": kin.arcee,
     "bamba": hybrid.bamba,
+    "bart": seq2seq.bart,
+    "bert": encoder.bert,
     "bloom": gpt.bloom,
+    "clip": vision.clip,
+    "clip_vision_model": vision.clip_vision,
     "codegen": gpt.gptj,
     "cohere": kin.cohere,
     "cohere2": kin.cohere2,
+    "convnext": conv.convnext,
+    "convnextv2": conv.convnextv2,
     "deepseek_v2": deepseek.deepseek_v2,
     "deepseek_v3": deepseek.deepseek_v3,
+    "dinov2": vision.dinov2,
+    "dinov2_with_registers": vision.dinov2,
+    "distilbert": encoder.distilbert,
     "ernie4_5_moe": moe.ernie4_5_moe,
     "exaone4": kin.exaone4,
     "falcon": gpt.falcon,
@@ -66,7 +87,9 @@ FAMILIES: dict[str, Callable[[Fields], Model]] = {
     "ministral3": llama.mistral,
     "mistral": llama.mistral,
     "mixtral": moe.mixtral,
+    "modernbert": encoder.modernbert,
     "mpt": gpt.mpt,
+    "mt5": seq2seq.mt5,
     "nemotron": kin.nemotron,
     "nemotron_h": hybrid.nemotron_h,
     "olmo": kin.olmo,
@@ -85,10 +108,19 @@ FAMILIES: dict[str, Callable[[Fields], Model]] = {
     "qwen3_moe": moe.qwen3_moe,
     "qwen3_next": hybrid.qwen3_next,
     "recurrent_gemma": hybrid.recurrent_gemma,
+    "resnet": conv.resnet,
+    "roberta": encoder.roberta,
     "seed_oss": llama.seed_oss,
+    "siglip": vision.siglip,
+    "siglip_vision_model": vision.siglip_vision,
     "smollm3": llama.smollm3,
     "stablelm": kin.stablelm,
     "starcoder2": kin.starcoder2,
+    "t5": seq2seq.t5,
+    "umt5": seq2seq.umt5,
+    "vit": vision.vit,
+    "whisper": seq2seq.whisper,
+    "xlm-roberta": encoder.roberta,
 }
 """By ``model_type``."""
 

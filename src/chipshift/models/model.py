@@ -82,12 +82,17 @@ class MoeMlp:
 
 @dataclass(frozen=True)
 class Projection:
-    """A linear map of every token from ``inputs`` to ``outputs`` channels."""
+    """A linear map from ``inputs`` to ``outputs`` channels.
+
+    Attributes:
+        once: it is applied once an item (a class head, a time embedding), not at every token.
+    """
 
     name: str
     inputs: int
     outputs: int
     bias_params: int = 0
+    once: bool = False
 
 
 @dataclass(frozen=True)
@@ -193,6 +198,8 @@ class Model:
         final_norm_params: parameters of the last norm.
         mtp_layers: multi-token-prediction blocks that a training run may add (not in ``layers``).
         vocab: rows of the embedding as the checkpoint has them.
+        has_head: logits over the vocabulary are computed (not so in encoders without one).
+        tokens: positions of one item where its size is fixed (an image's patches), else None.
         embedding_width: width of the embedding where it is not d_model (OPT-350m, ALBERT).
         projections: linear maps of every token outside the layers.
         towers: stacks beside the main one, whose output it reads.
@@ -213,6 +220,8 @@ class Model:
     embedding_extra_params: int = 0
     mtp_layers: int = 0
     max_positions: int | None = None
+    has_head: bool = True
+    tokens: int | None = None
     embedding_width: int | None = None
     projections: tuple[Projection, ...] = ()
     towers: tuple[Tower, ...] = ()
