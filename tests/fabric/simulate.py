@@ -10,7 +10,7 @@ import numpy as np
 
 
 def neighbours(dims, wraps):
-    """For each chip, in row-major order, the chips it has a link from."""
+    """For each chip, in row-major order, the chips it has a link from, and along which axis."""
     chips = list(itertools.product(*(range(d) for d in dims)))
     index = {chip: at for at, chip in enumerate(chips)}
     found = []
@@ -22,7 +22,7 @@ def neighbours(dims, wraps):
                 if wrap:
                     to %= size
                 if 0 <= to < size and to != chip[axis]:
-                    near.append(index[(*chip[:axis], to, *chip[axis + 1 :])])
+                    near.append((index[(*chip[:axis], to, *chip[axis + 1 :])], axis))
         found.append(near)
     return found
 
@@ -33,7 +33,7 @@ def gossip_steps(dims, wraps, fragments, seed=0):
     An all-gather: with n chips and V bytes, one step is V/(n · fragments)/W1 seconds. Each chip
     takes the fragments that are rarest, over its scarcest link first.
     """
-    near = neighbours(dims, wraps)
+    near = [[chip for chip, _ in found] for found in neighbours(dims, wraps)]
     n = len(near)
     rng = np.random.default_rng(seed)
     have = np.zeros((n, n * fragments), dtype=bool)
@@ -53,6 +53,24 @@ def gossip_steps(dims, wraps, fragments, seed=0):
         have = new
         steps += 1
     return steps
+
+
+def worst_cut(dims, wraps, strides):
+    """Largest over sets S of chips of (chips outside S) / (links into S): shards through a cut.
+
+    Everything outside S has to come in through those links, and by Edmonds' theorem on disjoint
+    branchings a schedule exists that reaches the worst of these bounds, so this is the time of the
+    best all-gather of one shard a chip. A link of an axis whose members are s apart counts 1/s.
+    """
+    near = neighbours(dims, wraps)
+    n = len(near)
+    sets = (np.arange(1, 2**n - 1)[:, None] >> np.arange(n)) & 1
+    capacity = np.zeros((n, n))
+    for chip, found in enumerate(near):
+        for other, axis in found:
+            capacity[other, chip] += 1 / strides[axis]
+    into = (((1 - sets) @ capacity) * sets).sum(axis=1)
+    return ((n - sets.sum(axis=1)) / into).max()
 
 
 def ring_shift_load(size, stride, groups, closes):

@@ -26,6 +26,8 @@ def test_the_object_of_the_contract(capsys):
         both = (one["latency_s"], one["bandwidth_s"])
         expected = sum(both) if one["kind"] == "permute" else max(both)
         assert one["time_s"] == pytest.approx(expected, rel=1e-12)
+        assert one["full_rate_s"] < one["bandwidth_s"]
+    assert found["collectives"][0]["full_rate_s"] == pytest.approx(15 / 16 * 2**20 / 200e9)
     # 1 MiB all-gather: 8 hops; an 8-hop half ring cannot be faster than its hops of 1 µs.
     assert found["collectives"][0]["latency_s"] == pytest.approx(8e-6)
 

@@ -21,7 +21,9 @@ def describe(
 ) -> dict[str, Any]:
     """Axes and collectives of the output contract ``chipshift/fabric/1``.
 
-    Collectives are given for each axis longer than 1, each kind and each size, in that order.
+    Collectives are given for each axis longer than 1, each kind and each size, in that order;
+    ``full_rate_s`` is what the bytes would take at the links' full rate, without the measured
+    curve.
 
     Raises:
         InputError: when the mesh does not fill the machine.
@@ -105,6 +107,7 @@ def _link_count(machine: Machine, row: Links) -> float:
 
 def _collective(kind: str, axis: str, size: float, row: Links) -> dict[str, Any]:
     latency, bandwidth = collective_terms(kind, size, row)
+    path = row.paths[kind]
     return {
         "kind": kind,
         "axis": axis,
@@ -112,6 +115,7 @@ def _collective(kind: str, axis: str, size: float, row: Links) -> dict[str, Any]
         "time_s": float(plain(collective_time(kind, size, row))),
         "latency_s": float(latency),
         "bandwidth_s": float(bandwidth),
+        "full_rate_s": float(size * max(path.inside_s_per_byte, path.outside_s_per_byte)),
     }
 
 

@@ -10,6 +10,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Iterator
+from functools import lru_cache
 from itertools import combinations
 
 Matrix = tuple[tuple[int, ...], ...]
@@ -49,17 +50,22 @@ def _largest_combination(free: list[int], size: int) -> tuple[int, ...] | None:
 
 def _split_axes(axes: tuple[int, ...], mesh: tuple[int, ...]) -> list[tuple[int, ...]]:
     """With pieces of axes; the later of two mesh axes on one physical axis is the contiguous."""
-    taken = [1] * len(axes)
-    columns = [tuple(1 for _ in axes) for _ in mesh]
+    taken = tuple(1 for _ in axes)
+    columns = [taken for _ in mesh]
     for index in range(len(mesh) - 1, -1, -1):
-        left = [size // used for size, used in zip(axes, taken, strict=True)]
-        best = max(_pieces(left, mesh[index]), key=lambda pieces: _preference(pieces, axes, taken))
+        best = _best_pieces(axes, taken, mesh[index])
         columns[index] = best
-        taken = [used * piece for used, piece in zip(taken, best, strict=True)]
+        taken = tuple(used * piece for used, piece in zip(taken, best, strict=True))
     return columns
 
 
-def _pieces(left: list[int], size: int) -> Iterator[tuple[int, ...]]:
+@lru_cache(maxsize=65536)
+def _best_pieces(axes: tuple[int, ...], taken: tuple[int, ...], size: int) -> tuple[int, ...]:
+    left = tuple(axis // used for axis, used in zip(axes, taken, strict=True))
+    return max(_pieces(left, size), key=lambda pieces: _preference(pieces, axes, taken))
+
+
+def _pieces(left: tuple[int, ...], size: int) -> Iterator[tuple[int, ...]]:
     """All ways to write ``size`` as a product of divisors of what is left of each axis."""
     if not left:
         if size == 1:
@@ -72,7 +78,7 @@ def _pieces(left: list[int], size: int) -> Iterator[tuple[int, ...]]:
 
 
 def _preference(
-    pieces: tuple[int, ...], axes: tuple[int, ...], taken: list[int]
+    pieces: tuple[int, ...], axes: tuple[int, ...], taken: tuple[int, ...]
 ) -> tuple[int, int, int, tuple[int, ...]]:
     """JAX's order: more on whole axes, more whole axes, more on axes already in use, then first.
 

@@ -102,6 +102,12 @@ def links_worked(machine: Machine, placement: Placement) -> Links:
 
 def stack(rows: Sequence[Links]) -> Links:
     """Many groups as one ``Links`` of arrays, a row each; equal curves are kept once."""
+    place: dict[int, int] = {}
+    index = [place.setdefault(id(row), len(place)) for row in rows]
+    if len(place) < len(rows):
+        # ``links`` hands out the same object for the same group: build each row once.
+        distinct = dict(zip(index, rows, strict=True))
+        return take(stack([distinct[at] for at in range(len(place))]), np.array(index))
     cells: dict[int, int] = {}
     tables: list[Table] = []
 
