@@ -524,3 +524,87 @@ OTHERS: list[tuple[str, dict[str, Any], str]] = [
         IMAGE,
     ),
 ]
+
+VLM = "AutoModelForImageTextToText"
+QWEN_TEXT: dict[str, Any] = {key: SMALL[key] for key in SMALL if key != "pad_token_id"}
+QWEN_EYE: dict[str, Any] = {
+    "depth": 3,
+    "num_heads": 4,
+    "hidden_size": 64,
+    "intermediate_size": 100,
+    "out_hidden_size": 96,
+}
+LLAMA_TEXT: dict[str, Any] = {**QWEN_TEXT, "model_type": "llama"}
+CLIP_EYE: dict[str, Any] = {**VISION, "model_type": "clip_vision_model"}
+SIGLIP_EYE: dict[str, Any] = {**VISION, "model_type": "siglip_vision_model"}
+
+MULTIMODAL: list[tuple[str, dict[str, Any], str]] = [
+    (name, {"model_type": kind, "text_config": text, "vision_config": eye, **keys}, VLM)
+    for name, kind, text, eye, keys in [
+        ("llava", "llava", LLAMA_TEXT, CLIP_EYE, {}),
+        (
+            "llava, two feature layers, tied",
+            "llava",
+            LLAMA_TEXT,
+            CLIP_EYE,
+            {"vision_feature_layer": [-2, -1], "tie_word_embeddings": True},
+        ),
+        ("llava, Llama 2's numbers", "llava", {"model_type": "llama"}, CLIP_EYE, {}),
+        ("llava over Mistral", "llava", {"model_type": "mistral"}, SIGLIP_EYE, {}),
+        (
+            "llava_next",
+            "llava_next",
+            LLAMA_TEXT,
+            CLIP_EYE,
+            {"multimodal_projector_bias": False},
+        ),
+        (
+            "paligemma",
+            "paligemma",
+            {**QWEN_TEXT, "model_type": "gemma", "head_dim": 24},
+            {**SIGLIP_EYE, "projection_dim": 96},
+            {"projection_dim": 96},
+        ),
+        (
+            "gemma3",
+            "gemma3",
+            {**QWEN_TEXT, "head_dim": 24, "sliding_window": 32},
+            {**SIGLIP_EYE, "vision_use_head": False},
+            {},
+        ),
+        (
+            "mistral3",
+            "mistral3",
+            {**QWEN_TEXT, "model_type": "mistral", "head_dim": 16},
+            {**VISION, "model_type": "pixtral"},
+            {},
+        ),
+        ("smolvlm", "smolvlm", LLAMA_TEXT, VISION, {"scale_factor": 3}),
+        ("idefics3", "idefics3", LLAMA_TEXT, VISION, {}),
+        (
+            "llama4",
+            "llama4",
+            {**QWEN_TEXT, "intermediate_size_mlp": 200, "head_dim": 16, **MOE},
+            {**VISION, "projector_input_dim": 50, "projector_output_dim": 60},
+            {},
+        ),
+        (
+            "qwen2_vl",
+            "qwen2_vl",
+            QWEN_TEXT,
+            {"depth": 3, "num_heads": 4, "embed_dim": 64, "hidden_size": 96},
+            {"tie_word_embeddings": True},
+        ),
+        ("qwen2_5_vl", "qwen2_5_vl", QWEN_TEXT, QWEN_EYE, {}),
+        (
+            "qwen3_vl",
+            "qwen3_vl",
+            {**QWEN_TEXT, "head_dim": 24},
+            {**QWEN_EYE, "deepstack_visual_indexes": [0, 2]},
+            {},
+        ),
+        ("qwen3_vl_moe", "qwen3_vl_moe", {**QWEN_TEXT, **EXPERTS}, QWEN_EYE, {}),
+        ("qwen3_5", "qwen3_5", {**QWEN_TEXT, **DELTA}, QWEN_EYE, {}),
+        ("qwen3_5_moe", "qwen3_5_moe", {**QWEN_TEXT, **DELTA, **EXPERTS}, QWEN_EYE, {}),
+    ]
+]

@@ -10,7 +10,7 @@ from chipshift.models.hf import read_config
 from chipshift.models.preset import FOLDER, names, preset
 
 from .reference import built_config, count
-from .reference_configs import DECODERS, HYBRIDS, OTHERS
+from .reference_configs import DECODERS, HYBRIDS, MULTIMODAL, OTHERS
 
 pytestmark = [
     pytest.mark.reference,
@@ -31,8 +31,11 @@ def test_small_and_odd_decoders(config: dict[str, Any]) -> None:
     assert (params(model), params_embedding(model)) == (expected.total, expected.embedding)
 
 
+SEEING = [*OTHERS, *MULTIMODAL]
+
+
 @pytest.mark.parametrize(
-    ("config", "auto"), [(c, auto) for _, c, auto in OTHERS], ids=[name for name, _, _ in OTHERS]
+    ("config", "auto"), [(c, auto) for _, c, auto in SEEING], ids=[name for name, _, _ in SEEING]
 )
 def test_encoders_pairs_and_vision(config: dict[str, Any], auto: str) -> None:
     expected = count(config, auto)

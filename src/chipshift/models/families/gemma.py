@@ -47,11 +47,6 @@ def gemma3_text(c: Fields) -> Model:
     return _sandwich(c, every=every, norm="head")
 
 
-def gemma3(c: Fields) -> Model:
-    """The language model of a Gemma 3 config, which stands under ``text_config``."""
-    return gemma3_text(c.part("text_config"))
-
-
 def gemma3n(c: Fields) -> Model:
     """The language model of a Gemma 3n config, which stands under ``text_config``."""
     return gemma3n_text(c.part("text_config"))

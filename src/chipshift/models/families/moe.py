@@ -225,8 +225,3 @@ def llama4_text(c: Fields) -> Model:
         [chunked if chunk and rotated else base for rotated in rotates],
         [moe if one else dense for one in sparse],
     )
-
-
-def llama4(c: Fields) -> Model:
-    """The language model of a Llama 4 config, which stands under ``text_config``."""
-    return llama4_text(c.part("text_config"))

@@ -1,0 +1,287 @@
+"""A vision tower before a language model: LLaVA, PaliGemma, Gemma 3, Llama 4, Mistral 3, SmolVLM,
+Qwen-VL. The language model is the model; the tower carries the projector.
+
+Shapes and defaults as transformers 5.24 builds them.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import replace
+
+from chipshift.errors import nearest
+from chipshift.models.families import gemma, hybrid, llama, moe, vision
+from chipshift.models.families.blocks import attention, classic, feed_forward, heads_of, linear
+from chipshift.models.families.decoder import MOST_LAYERS, n_layers, runs
+from chipshift.models.fields import Fields
+from chipshift.models.model import Conv, Layer, Model, Projection, Tower
+
+TEXTS: dict[str, Callable[[Fields], Model]] = {
+    "gemma": gemma.gemma,
+    "gemma2": gemma.gemma2,
+    "gemma3_text": gemma.gemma3_text,
+    "llama": llama.llama,
+    "llama4_text": moe.llama4_text,
+    "ministral3": llama.mistral,
+    "mistral": llama.mistral,
+    "phi3": llama.phi3,
+    "qwen2": llama.qwen2,
+    "qwen2_vl_text": llama.qwen2,
+    "qwen2_5_vl_text": llama.qwen2,
+    "qwen3": llama.qwen3,
+    "qwen3_vl_text": llama.qwen3,
+    "qwen3_vl_moe_text": moe.qwen3_moe,
+    "qwen3_5_text": hybrid.qwen3_5,
+    "qwen3_5_moe_text": hybrid.qwen3_5_moe,
+}
+VISIONS: dict[str, Callable[[Fields], Tower]] = {
+    "clip_vision_model": vision.clip_tower,
+    "pixtral": vision.pixtral_tower,
+    "siglip_vision_model": vision.siglip_tower,
+}
+LLAMA_7B = {
+    "hidden_size": 4096,
+    "intermediate_size": 11_008,
+    "num_hidden_layers": 32,
+    "num_attention_heads": 32,
+    "vocab_size": 32_000,
+}
+"""What LLaVA's published configs leave to the class of their language model."""
+
+
+def text_of(c: Fields, default: str) -> Model:
+    """The language model under ``text_config``, or at the top where there is none (Qwen2-VL).
+
+    Raises:
+        InputError: its model type is not one that is known here.
+    """
+    text = c.part("text_config") if c.has("text_config") else c
+    kind = text.text("model_type", default=default) if text is not c else default
+    if kind not in TEXTS:
+        choices = tuple(TEXTS)
+        raise text.wrong("model_type", f"one of {', '.join(choices)}{nearest(kind, choices)}")
+    if kind == "llama":
+        text = text.having(**LLAMA_7B)
+    if kind == "mistral":
+        text = text.having(**{**LLAMA_7B, "intermediate_size": 14_336})
+    return TEXTS[kind](text)
+
+
+def tower_of(c: Fields, default: str) -> Tower:
+    """The vision tower under ``vision_config``."""
+    part = c.part("vision_config")
+    kind = part.text("model_type", default=default, choices=tuple(VISIONS))
+    return VISIONS[kind](part)
+
+
+def joined(
+    c: Fields,
+    text: Model,
+    tower: Tower,
+    maps: tuple[Projection, ...],
+    *,
+    tied: bool,
+    loose: int = 0,
+) -> Model:
+    """The language model with its tower and the projector between them."""
+    tower = replace(
+        tower,
+        projections=(*tower.projections, *maps),
+        other_params=tower.other_params + loose,
+    )
+    return replace(
+        text,
+        architecture=c.text("model_type", default=text.architecture),
+        tied=c.flag("tie_word_embeddings", default=tied),
+        towers=(tower,),
+    )
+
+
+def llava(c: Fields) -> Model:
+    """LLaVA 1.5: two linear maps between tower and language model."""
+    return _llava(c, loose=False)
+
+
+def llava_next(c: Fields) -> Model:
+    """LLaVA-NeXT: LLaVA and a learned embedding for the end of a row of patches."""
+    return _llava(c, loose=True)
+
+
+def _llava(c: Fields, loose: bool) -> Model:
+    text, tower = text_of(c, "llama"), tower_of(c, "clip_vision_model")
+    bias = c.flag("multimodal_projector_bias", default=True)
+    layers = c.values.get("vision_feature_layer")
+    inputs = tower.d_model * (len(layers) if isinstance(layers, (list, tuple)) else 1)
+    maps = (
+        linear("projector.linear_1", inputs, text.d_model, bias),
+        linear("projector.linear_2", text.d_model, text.d_model, bias),
+    )
+    return joined(c, text, tower, maps, tied=False, loose=loose * text.d_model)
+
+
+def paligemma(c: Fields) -> Model:
+    """PaliGemma: one linear map."""
+    text, tower = text_of(c, "gemma"), tower_of(c, "siglip_vision_model")
+    outputs = c.count("projection_dim", default=2048)
+    if c.has("vision_config"):
+        outputs = c.part("vision_config").count("projection_dim", default=outputs)
+    return joined(c, text, tower, (linear("projector", tower.d_model, outputs),), tied=True)
+
+
+def gemma3(c: Fields) -> Model:
+    """Gemma 3: pooled patches, a norm and one map; without a tower, the language model alone."""
+    text = gemma.gemma3_text(c.part("text_config"))
+    if not c.has("vision_config"):
+        return replace(text, architecture="gemma3")
+    tower = vision.siglip_tower(c.part("vision_config"))
+    maps = (linear("projector", tower.d_model, text.d_model, bias=False),)
+    return joined(c, text, tower, maps, tied=True, loose=tower.d_model)
+
+
+def mistral3(c: Fields) -> Model:
+    """Mistral Small 3.1: a norm, patches merged by squares, two maps."""
+    text, tower = text_of(c, "mistral"), tower_of(c, "pixtral")
+    merge = c.count("spatial_merge_size", default=2, most=100)
+    bias = c.flag("multimodal_projector_bias", default=False)
+    maps = (
+        linear("projector.merger", tower.d_model * merge**2, tower.d_model, bias=False),
+        linear("projector.linear_1", tower.d_model, text.d_model, bias),
+        linear("projector.linear_2", text.d_model, text.d_model, bias),
+    )
+    return joined(c, text, tower, maps, tied=True, loose=tower.d_model)
+
+
+def smolvlm(c: Fields) -> Model:
+    """SmolVLM and Idefics 3: SigLIP without its head, patches shuffled into channels, one map."""
+    text = text_of(c, "llama")
+    part = c.part("vision_config").having(
+        hidden_size=1152, num_attention_heads=16, patch_size=32, vision_use_head=False
+    )
+    tower = vision.siglip_tower(part)
+    factor = c.count("scale_factor", default=2, most=100)
+    maps = (linear("connector", tower.d_model * factor**2, text.d_model, bias=False),)
+    return joined(c, text, tower, maps, tied=False)
+
+
+def llama4(c: Fields) -> Model:
+    """Llama 4: rotary tower, pixel shuffle and two maps, one map into the language model."""
+    text = moe.llama4_text(c.part("text_config"))
+    if not c.has("vision_config"):
+        return replace(text, architecture="llama4")
+    v = c.part("vision_config").having(
+        hidden_size=768, num_hidden_layers=34, num_attention_heads=16, intermediate_size=5632
+    )
+    width, inner = v.count("hidden_size"), v.count("intermediate_size")
+    count, pixels = vision.patches(v, 448, 14)
+    kinds, order = runs([classic(width, heads_of(v, width), inner)] * n_layers(v))
+    middle = v.count("projector_input_dim", default=4096)
+    outputs = v.count("projector_output_dim", default=4096)
+    tower = Tower(
+        "vision",
+        width,
+        kinds,
+        order,
+        tokens=count + 1,
+        convs=(vision.stem(v, width, count, pixels, bias=False),),
+        other_params=(1 + count + 1) * width + 4 * width,
+    )
+    maps = (
+        linear("adapter.fc1", inner, middle, bias=False),
+        linear("adapter.fc2", outputs, outputs, bias=False),
+        linear("projector", v.count("vision_output_dim", default=7680), text.d_model, bias=False),
+    )
+    return joined(c, text, tower, maps, tied=False)
+
+
+def _merger(name: str, width: int, merge: int, outputs: int) -> tuple[Projection, ...]:
+    """Qwen's merger of a square of patches: a map within, and one to the language model."""
+    wide = width * merge**2
+    return (linear(f"{name}.fc1", wide, wide), linear(f"{name}.fc2", wide, outputs))
+
+
+def _qwen_stem(v: Fields, width: int, patch: int, bias: bool) -> Conv:
+    """Patches over two frames, for images of any size."""
+    frames = v.count("temporal_patch_size", default=2, most=100)
+    colours = v.count("in_channels", "in_chans", "num_channels", default=3)
+    pixels = frames * v.count("patch_size", default=patch, most=10_000) ** 2
+    return Conv("patch_embed", colours, width, pixels, bias_params=bias * width)
+
+
+def qwen2_vl(c: Fields) -> Model:
+    """Qwen2-VL: a classic tower without positions of its own, no bias on the patches."""
+    text, v = text_of(c, "qwen2_vl_text"), c.part("vision_config")
+    width = v.count("embed_dim", default=1280)
+    inner = int(width * v.number("mlp_ratio", default=4.0))
+    block = classic(width, heads_of(v.having(num_heads=16), width, "num_heads"), inner)
+    kinds, order = runs([block] * v.count("depth", default=32, most=MOST_LAYERS))
+    merge = v.count("spatial_merge_size", default=2, most=100)
+    maps = _merger("merger", width, merge, v.count("hidden_size", default=3584))
+    convs = (_qwen_stem(v, width, 14, bias=False),)
+    tower = Tower("vision", width, kinds, order, convs=convs, other_params=2 * width)
+    return joined(c, text, tower, maps, tied=False)
+
+
+def qwen2_5_vl(c: Fields) -> Model:
+    """Qwen2.5-VL: gated feed-forwards, windows in all layers but a few."""
+    text, v = text_of(c, "qwen2_5_vl_text"), c.part("vision_config")
+    width = v.count("hidden_size", default=3584)
+    mlp = feed_forward(width, v.count("intermediate_size", default=3420), 3)
+    base = attention(width, heads_of(v.having(num_heads=16), width, "num_heads"))
+    patch = v.count("patch_size", default=14, most=10_000)
+    reach = max((v.count("window_size", default=112) // patch) ** 2, 1)
+    local = replace(base, window=reach, chunked=True)
+    full = set(v.counts("fullatt_block_indexes") or [7, 15, 23, 31])
+    layers = [
+        Layer(base if i in full else local, mlp, 2 * width)
+        for i in range(v.count("depth", default=32, most=MOST_LAYERS))
+    ]
+    kinds, order = runs(layers)
+    merge = v.count("spatial_merge_size", default=2, most=100)
+    maps = _merger("merger", width, merge, v.count("out_hidden_size", default=3584))
+    convs = (_qwen_stem(v, width, 14, bias=False),)
+    tower = Tower("vision", width, kinds, order, convs=convs, other_params=width)
+    return joined(c, text, tower, maps, tied=False)
+
+
+def qwen3_vl(c: Fields) -> Model:
+    """Qwen3-VL, dense: mergers at three depths of the tower besides the last."""
+    return _qwen3_vl(c, "qwen3_vl_text", deep=True)
+
+
+def qwen3_vl_moe(c: Fields) -> Model:
+    """Qwen3-VL's mixtures."""
+    return _qwen3_vl(c, "qwen3_vl_moe_text", deep=True)
+
+
+def qwen3_5(c: Fields) -> Model:
+    """Qwen3.5: Qwen3-VL's tower with the last merger alone."""
+    return _qwen3_vl(c, "qwen3_5_text", deep=False)
+
+
+def qwen3_5_moe(c: Fields) -> Model:
+    """Qwen3.5's mixtures."""
+    return _qwen3_vl(c, "qwen3_5_moe_text", deep=False)
+
+
+def _qwen3_vl(c: Fields, kind: str, deep: bool) -> Model:
+    text, v = text_of(c, kind), c.part("vision_config")
+    width = v.count("hidden_size", default=1152)
+    inner = v.count("intermediate_size", default=4304)
+    block = classic(width, heads_of(v.having(num_heads=16), width, "num_heads"), inner)
+    kinds, order = runs([block] * v.count("depth", default=27, most=MOST_LAYERS))
+    merge = v.count("spatial_merge_size", default=2, most=100)
+    outputs = v.count("out_hidden_size", default=3584)
+    depths = (v.counts("deepstack_visual_indexes") or [8, 16, 24]) if deep else []
+    maps = _merger("merger", width, merge, outputs)
+    for i in range(len(depths)):
+        maps += _merger(f"deepstack_merger.{i}", width, merge, outputs)
+    tower = Tower(
+        "vision",
+        width,
+        kinds,
+        order,
+        convs=(_qwen_stem(v, width, 16, bias=True),),
+        embedding_params=v.count("num_position_embeddings", default=2304) * width,
+        other_params=2 * width + len(depths) * 2 * width * merge**2,
+    )
+    return joined(c, text, tower, maps, tied=False)
