@@ -5,10 +5,11 @@ import math
 import numpy as np
 import pytest
 
-from chipshift.fabric import nccl
+from chipshift.fabric import assign, collective_time, links, nccl
 from chipshift.fabric.curves import all_curves, full_rate_bytes, startup_s, table
 from chipshift.fabric.paces import KINDS
 from chipshift.machines.load import all_chips
+from chipshift.machines.names import parse_machine
 
 CURVES = [pytest.param(c, id=f"{c.chip}-{c.level}-{c.group}-{c.kinds[0]}") for c in all_curves()]
 
@@ -80,6 +81,44 @@ def test_nccl_across_nodes():
     assert nccl.nvls_s(4) == pytest.approx(43e-6)
     assert nccl.latency_s("permute", 2, 2) == pytest.approx(9.3e-6)
     assert nccl.latency_s("all_gather", 1, 1) == 0.0
+
+
+def test_points_that_stand_for_no_measurement_are_nccls_model():
+    # Rings of 8: H100 plans with 18 × 20.6 = 370.8 GB/s, B200 with 18 × 40.1 = 721.8.
+    for chip, rate in (("h100", 18 * 20.6e9), ("b200", 18 * 40.1e9)):
+        curve = next(c for c in all_curves() if c.chip == chip and c.kinds[0] == "all_gather")
+        for v, fraction in list(zip(curve.bytes, curve.fraction, strict=True))[:2]:
+            time = v * 7 / 8 / (fraction * curve.rated)
+            assert time == pytest.approx(nccl.best_ring_time_s("all_gather", v, 8, rate), 0.01)
+
+
+def test_nccl_plans_with_four_fifths_of_the_line_rate():
+    assert 18 * nccl.PLANNED_LINK_BYTES_PER_S["hopper"] == pytest.approx(0.82 * 450e9, 0.01)
+    assert 18 * nccl.PLANNED_LINK_BYTES_PER_S["blackwell"] == pytest.approx(0.80 * 900e9, 0.01)
+
+
+@pytest.mark.parametrize(
+    ("kind", "factor"),
+    [("all_reduce", 1.75), ("all_gather", 0.875), ("all_to_all", 0.875), ("permute", 1.0)],
+)
+def test_bus_bandwidth_factors_of_eight(kind, factor):
+    assert nccl.bus_factor(kind, 8) == factor
+
+
+@pytest.mark.parametrize(
+    ("mib", "low", "high"), [(1024, 1.9, 2.1), (64, 2.5, 2.9), (128, 2.6, 2.9), (1, 3, 7)]
+)
+def test_leaving_the_node_costs_what_was_measured(mib, low, high):
+    # Bus bandwidth of 8 B200 in a node over that of 4 nodes of 8.
+    v = mib * 2**20
+    rate = {}
+    for name, n in (("b200*8", 8), ("b200:8x4", 32)):
+        machine = parse_machine(name)
+        row = links(machine, assign(machine, {"fsdp": n})["fsdp"])
+        rate[n] = (
+            v / float(collective_time("all_reduce", v, row)) * nccl.bus_factor("all_reduce", n)
+        )
+    assert low <= rate[8] / rate[32] <= high
 
 
 def test_start_up_grows_by_nccls_hops_and_is_never_counted_twice():

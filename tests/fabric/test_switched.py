@@ -75,6 +75,8 @@ def test_four_nodes_of_8_b200():
     assert scale_out.flat_ring_all_reduce_s(v, 32, 8, 50e9) == pytest.approx(20.8e-3, 1e-3)
     assert scale_out.permute_s(v, 2, 50e9) == pytest.approx(85.9e-3, 1e-3)
     assert scale_out.nic_rate_used(377e9, 32, 4) == pytest.approx(36.5e9, 1e-3)
+    # Phases: 2 × 7/8 × V/900e9 = 8.35 ms inside, 2 × 3/4 × V/400e9 = 16.1 ms between.
+    assert scale_out.hierarchical_all_reduce_s(v, 8, 4, 900e9, 50e9) == pytest.approx(16.1e-3, 1e-3)
     # The middle phase of the hierarchical form at that rate is the measured time again.
     assert scale_out.all_reduce_s(v, 4, 8, 377e9 * 3 / 31) == pytest.approx(22.05e-3, 2e-3)
 

@@ -71,6 +71,16 @@ def flat_ring_all_reduce_s(v: Any, n: Any, k: Any, nic: Any) -> Any:
     return 2 * (n - 1) / n * v / (k * nic)
 
 
+@formula(unit="s", source=_STAS)
+def hierarchical_all_reduce_s(v: Any, g: Any, m: Any, w: Any, nic: Any) -> Any:
+    """max(2 (g-1)/g · v/w, 2 (m-1)/m · v/(g · nic)): its three phases, overlapped.
+
+    Reduce-scatter and all-gather over the ``g`` devices of a node at ``w``, between them an
+    all-reduce of each device's v/g over its own interface.
+    """
+    return np.maximum(2 * (g - 1) / g * v / w, 2 * (m - 1) / m * v / (g * nic))
+
+
 @formula(unit="B/s", source=_STAS)
 def nic_rate_used(busbw: Any, n: Any, m: Any) -> Any:
     """busbw · (m-1)/(n-1): what an interface carried in a hierarchical all-reduce."""
