@@ -106,7 +106,7 @@ def _last_in_flight(choice: Choice, c: Columns) -> Number:
 def _params(s: Setting, c: Columns, counts: list[Number], last: bool) -> tuple[Number, Number]:
     dense, experts = layers_params(s, c, counts)
     table = memory.cut_params(params_embedding(s.model), c.tp, 1.0)
-    head = memory.cut_params(head_params(s.model), c.tp, 1.0)
+    head = memory.cut_params(head_params(s.model), c.tp, 1.0) + s.model.final_norm_params
     if last:
         # a tied head on another stage than the embedding is a copy of it
         head = head + np.where(c.pp > 1, table if s.model.tied else 0.0, table)

@@ -13,7 +13,7 @@ from chipshift.machines.chip import Chip
 from chipshift.machines.machine import Machine
 from chipshift.models.count import params
 from chipshift.models.model import DenseMlp, MoeMlp
-from chipshift.parallel.thresholds import data_parallel_tokens, tensor_parallel_degree
+from chipshift.parallel.thresholds import dp_batch_threshold, tp_degree_threshold
 from chipshift.roofline.time import ridge_point
 from chipshift.worked import Worked, leaf, rename
 
@@ -57,10 +57,10 @@ def chip_bandwidth(machine: Machine) -> Worked:
                     if n > 1) or 1  # fmt: skip
         rate = leaf(inner.link_bytes_per_s, "B/s", "link_rate", inner.source)
         return rename(rate * links, f"ici_bytes_per_s_over_{axes}_axes")  # type: ignore[no-any-return]
-    inside = leaf(inner.link_bytes_per_s, "B/s", f"{inner.kind}_bytes_per_s", inner.source)
+    inside: Any = leaf(inner.link_bytes_per_s, "B/s", f"{inner.kind}_bytes_per_s", inner.source)
     if outer is inner:
         return inside
-    nic = leaf(outer.link_bytes_per_s, "B/s", f"{outer.kind}_bytes_per_s", outer.source)
+    nic: Any = leaf(outer.link_bytes_per_s, "B/s", f"{outer.kind}_bytes_per_s", outer.source)
     return rename(np.minimum(inside, nic * inner.dims[0]), "data_parallel_bytes_per_s")  # type: ignore[no-any-return]
 
 
@@ -83,7 +83,7 @@ def transfers(present: Estimate, targets: Sequence[Estimate]) -> list[Transfer]:
 
     def tokens(run: Estimate) -> Worked:
         chip = run.machine.chip
-        return data_parallel_tokens(  # type: ignore[no-any-return]
+        return dp_batch_threshold(  # type: ignore[no-any-return]
             figure(chip, f"peak_{name}_flop_per_s"), chip_bandwidth(run.machine)
         )
 
@@ -92,8 +92,8 @@ def transfers(present: Estimate, targets: Sequence[Estimate]) -> list[Transfer]:
     def degree(run: Estimate) -> Worked:
         chip = run.machine.chip
         size = leaf(width, "elements", "feed_forward_width", f"{job.model.name}: its config.json")
-        return tensor_parallel_degree(  # type: ignore[no-any-return]
-            size, _tp_rate(run.machine), figure(chip, f"peak_{name}_flop_per_s")
+        return tp_degree_threshold(  # type: ignore[no-any-return]
+            size, figure(chip, f"peak_{name}_flop_per_s"), _tp_rate(run.machine)
         )
 
     explained = {

@@ -1,4 +1,8 @@
-"""Where a parallelism becomes bound by communication: the scaling book's thresholds."""
+"""When communication, not arithmetic, sets the pace: the classic ratios, as functions.
+
+Symbols: ``c`` dense FLOP/s and ``w`` one-way B/s of the same unit (chip with chip), 2-byte
+weights, gradients and activations, F the width of the MLP.
+"""
 
 from __future__ import annotations
 
@@ -6,32 +10,37 @@ from typing import Any
 
 from chipshift.worked import formula
 
-Number = Any
+_BOOK = "scaling book, chapters 'Training' and 'GPUs': rooflines of the parallelisms"
 
 
-@formula(unit="tokens", source="scaling book, training: FSDP and DP need B/X > C/W tokens a chip")
-def data_parallel_tokens(peak_flop_per_s: Number, bytes_per_s: Number) -> Number:
-    """Tokens a chip below which sharded data parallelism is bound by communication.
+@formula(unit="tokens/chip", source=_BOOK)
+def dp_batch_threshold(c: Any, w: Any) -> Any:
+    """c/w: tokens a chip below which data parallelism and FSDP are bound by communication.
 
-    One layer of P parameters computes 4·P FLOPs a token backward (2·P forward) and moves 4·P (2·P)
-    bytes of bf16 weights, so that compute hides communication above C/W tokens. For experts
-    multiply by E/k.
+    Backward, an MLP of two D×F matrices multiplies B tokens a chip in 8·B·D·F/c and all-reduces
+    4·D·F bytes of gradients in 8·D·F/w. On a torus w is the rate of all links in use (a wrapped
+    axes: 2 a links), in a domain the device's egress, across domains the node's.
+    """
+    return c / w
+
+
+@formula(unit="tokens/chip", source=_BOOK)
+def moe_dp_batch_threshold(c: Any, w: Any, experts: Any, top_k: Any) -> Any:
+    """E/k · c/w: a token works on k of the E experts whose weights are all moved."""
+    return experts / top_k * (c / w)
+
+
+@formula(unit="devices", source=_BOOK)
+def tp_degree_threshold(f: Any, c: Any, w: Any) -> Any:
+    """F · w/c: above this degree tensor parallelism is bound by communication."""
+    return f * w / c
+
+
+@formula(unit="1", source=_BOOK)
+def ep_width_threshold(c: Any, w_node: Any) -> Any:
+    """8 · c/w_node: an expert must be wider for its all-to-all between nodes to hide.
 
     Args:
-        bytes_per_s: one-way bytes/s of a chip over all links that the axis uses, times 2 where
-            each link carries both directions at once (a torus axis counts both).
+        w_node: one-way B/s of a **node's** egress, against c of a chip: 8 chips share it.
     """
-    return peak_flop_per_s / bytes_per_s
-
-
-@formula(unit="devices", source="scaling book, training: Megatron sharding needs Y < F·W/C")
-def tensor_parallel_degree(width: Number, bytes_per_s: Number, peak_flop_per_s: Number) -> Number:
-    """Degree at which a feed-forward of ``width`` becomes bound by its tensor-parallel traffic."""
-    return width * bytes_per_s / peak_flop_per_s
-
-
-@formula(unit="elements", source="scaling book, GPUs: expert parallelism needs F > 8·C/W_node")
-def expert_width(peak_flop_per_s: Number, node_bytes_per_s: Number, devices_per_node: Number
-                 ) -> Number:  # fmt: skip
-    """Expert width above which an all-to-all across nodes hides behind the experts' matmuls."""
-    return devices_per_node * peak_flop_per_s / node_bytes_per_s
+    return 8 * c / w_node

@@ -1,0 +1,51 @@
+"""Rematerialisation policies: what stays, what runs again."""
+
+import pytest
+
+from chipshift.errors import InputError
+from chipshift.parallel.remat import OP_TENSOR, POLICIES, TENSORS, policy
+
+
+def test_none_recomputes_nothing_and_full_everything_but_the_output() -> None:
+    assert not any(policy("none").recomputes(op) for op in OP_TENSOR)
+    again = {op for op in OP_TENSOR if policy("full").recomputes(op)}
+    assert {OP_TENSOR[op] for op in again} == set(TENSORS)
+    assert not policy("full").recomputes("mlp_down")
+
+
+def test_a_framework_that_reruns_the_whole_block_reruns_its_output_too() -> None:
+    assert policy("full", reruns_output=True).recomputes("mlp_down")
+    assert not policy("selective", reruns_output=True).recomputes("mlp_down")
+
+
+def test_maxtext_minimal_keeps_matmuls_and_recomputes_attention() -> None:
+    minimal = policy("minimal")
+    assert not minimal.recomputes("qkv_proj")
+    assert not minimal.recomputes("mlp_up")
+    assert minimal.recomputes("attention")
+    assert not policy("minimal_with_context").recomputes("attention")
+
+
+def test_offloaded_tensors_are_not_recomputed() -> None:
+    away = policy("qkv_proj_offloaded")
+    assert "qkv" in away.offloaded
+    assert not away.recomputes("qkv_proj")
+    assert away.recomputes("mlp_up")
+
+
+def test_custom_policies_name_tensors() -> None:
+    own = policy("custom:saved=qkv+up,offload=block_input")
+    assert own.saved == {"qkv", "up"}
+    assert own.offloaded == {"block_input"}
+
+
+@pytest.mark.parametrize("name", ["fulll", "custom:saved=nothing", "custom:keep=qkv", ""])
+def test_an_unknown_policy_is_one_sentence(name: str) -> None:
+    with pytest.raises(InputError, match="remat"):
+        policy(name)
+
+
+def test_every_policy_keeps_only_tensors_that_exist() -> None:
+    for found in POLICIES.values():
+        assert found.saved <= set(TENSORS)
+        assert found.offloaded <= {*TENSORS, "block_input"}
