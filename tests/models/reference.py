@@ -22,6 +22,15 @@ def built_config(config: dict[str, Any]) -> Any:
     return transformers.AutoConfig.for_model(config["model_type"], **values)
 
 
+def count_diffusers(config: dict[str, Any]) -> Counts:
+    """The same for a diffusers config, by the class that it names."""
+    import diffusers
+    import torch
+
+    with torch.device("meta"):
+        return _counted(getattr(diffusers, config["_class_name"]).from_config(config))
+
+
 def count(config: dict[str, Any], auto: str = "AutoModelForCausalLM") -> Counts:
     """Build the config on the meta device and count its parameters, tied ones once.
 
@@ -34,6 +43,12 @@ def count(config: dict[str, Any], auto: str = "AutoModelForCausalLM") -> Counts:
     with torch.device("meta"):
         model = getattr(transformers, auto).from_config(built_config(config))
     model.tie_weights()
+    return _counted(model)
+
+
+def _counted(model: Any) -> Counts:
+    import torch
+
     tables = [m for m in model.modules() if isinstance(m, torch.nn.Embedding)]
     return Counts(
         total=sum(p.numel() for p in model.parameters()),

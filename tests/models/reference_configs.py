@@ -608,3 +608,85 @@ MULTIMODAL: list[tuple[str, dict[str, Any], str]] = [
         ("qwen3_5_moe", "qwen3_5_moe", {**QWEN_TEXT, **DELTA, **EXPERTS}, QWEN_EYE, {}),
     ]
 ]
+
+HEADS: dict[str, Any] = {"num_attention_heads": 4, "attention_head_dim": 12, "num_layers": 3}
+UNET: dict[str, Any] = {"block_out_channels": [32, 64, 64], "norm_num_groups": 8}
+XL: dict[str, Any] = {
+    "down_block_types": ["DownBlock2D", "CrossAttnDownBlock2D", "CrossAttnDownBlock2D"],
+    "up_block_types": ["CrossAttnUpBlock2D", "CrossAttnUpBlock2D", "UpBlock2D"],
+}
+
+DIFFUSION: list[tuple[str, dict[str, Any]]] = [
+    (name, {"_class_name": kind, **keys})
+    for name, kind, keys in [
+        ("DiT-XL/2", "DiTTransformer2DModel", {"out_channels": 8, "sample_size": 32}),
+        (
+            "DiT, no bias on q, k, v",
+            "DiTTransformer2DModel",
+            {**HEADS, "attention_bias": False, "num_embeds_ada_norm": 10},
+        ),
+        ("PixArt-alpha", "PixArtTransformer2DModel", {"caption_channels": 4096}),
+        (
+            "PixArt, small",
+            "PixArtTransformer2DModel",
+            {**HEADS, "sample_size": 64, "cross_attention_dim": 48},
+        ),
+        (
+            "SD3-medium",
+            "SD3Transformer2DModel",
+            {
+                "num_layers": 24,
+                "num_attention_heads": 24,
+                "caption_projection_dim": 1536,
+                "pos_embed_max_size": 192,
+            },
+        ),
+        (
+            "SD3.5, small, normed, twice attending",
+            "SD3Transformer2DModel",
+            {
+                **HEADS,
+                "caption_projection_dim": 48,
+                "qk_norm": "rms_norm",
+                "dual_attention_layers": [0, 1],
+            },
+        ),
+        ("Flux-dev", "FluxTransformer2DModel", {"guidance_embeds": True}),
+        (
+            "Flux, small",
+            "FluxTransformer2DModel",
+            {**HEADS, "num_single_layers": 2, "axes_dims_rope": [4, 4, 4]},
+        ),
+        ("SD 1.5", "UNet2DConditionModel", {"cross_attention_dim": 768, "sample_size": 64}),
+        (
+            "SD 2.1",
+            "UNet2DConditionModel",
+            {
+                "cross_attention_dim": 1024,
+                "attention_head_dim": [5, 10, 20, 20],
+                "use_linear_projection": True,
+            },
+        ),
+        (
+            "SDXL",
+            "UNet2DConditionModel",
+            {
+                **XL,
+                "block_out_channels": [320, 640, 1280],
+                "attention_head_dim": [5, 10, 20],
+                "transformer_layers_per_block": [1, 2, 10],
+                "cross_attention_dim": 2048,
+                "addition_embed_type": "text_time",
+                "addition_time_embed_dim": 256,
+                "projection_class_embeddings_input_dim": 2816,
+                "use_linear_projection": True,
+                "sample_size": 128,
+            },
+        ),
+        (
+            "UNet, small, three colours",
+            "UNet2DConditionModel",
+            {**UNET, **XL, "layers_per_block": [1, 2, 3], "in_channels": 3, "out_channels": 6},
+        ),
+    ]
+]

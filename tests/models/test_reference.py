@@ -9,8 +9,8 @@ from chipshift.models.count import params, params_embedding
 from chipshift.models.hf import read_config
 from chipshift.models.preset import FOLDER, names, preset
 
-from .reference import built_config, count
-from .reference_configs import DECODERS, HYBRIDS, MULTIMODAL, OTHERS
+from .reference import built_config, count, count_diffusers
+from .reference_configs import DECODERS, DIFFUSION, HYBRIDS, MULTIMODAL, OTHERS
 
 pytestmark = [
     pytest.mark.reference,
@@ -39,6 +39,13 @@ SEEING = [*OTHERS, *MULTIMODAL]
 )
 def test_encoders_pairs_and_vision(config: dict[str, Any], auto: str) -> None:
     expected = count(config, auto)
+    model = read_config(config)
+    assert (params(model), params_embedding(model)) == (expected.total, expected.embedding)
+
+
+@pytest.mark.parametrize("config", [c for _, c in DIFFUSION], ids=[name for name, _ in DIFFUSION])
+def test_diffusion_transformers_and_unets(config: dict[str, Any]) -> None:
+    expected = count_diffusers(config)
     model = read_config(config)
     assert (params(model), params_embedding(model)) == (expected.total, expected.embedding)
 

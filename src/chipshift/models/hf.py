@@ -14,6 +14,7 @@ from chipshift.errors import InputError, nearest
 from chipshift.models.families import (
     conv,
     deepseek,
+    diffusion,
     encoder,
     gemma,
     gpt,
@@ -23,6 +24,7 @@ from chipshift.models.families import (
     moe,
     multimodal,
     seq2seq,
+    unet,
     vision,
 )
 from chipshift.models.fields import Fields
@@ -145,6 +147,16 @@ CLASSES: dict[str, str] = {
 }
 """``model_type`` by class name, where the one is not the other in capitals."""
 
+DIFFUSERS: dict[str, Callable[[Fields], Model]] = {
+    "DiTTransformer2DModel": diffusion.dit,
+    "FluxTransformer2DModel": diffusion.flux,
+    "PixArtTransformer2DModel": diffusion.pixart,
+    "SD3Transformer2DModel": diffusion.sd3,
+    "Transformer2DModel": diffusion.dit,
+    "UNet2DConditionModel": unet.unet,
+}
+"""By ``_class_name``, the key by which diffusers names the class."""
+
 Source = str | Path | Mapping[str, Any]
 
 
@@ -175,6 +187,11 @@ def read_config(source: Source, name: str = "") -> Model:
 
 def _family(c: Fields) -> Callable[[Fields], Model]:
     """The function that reads this config's architecture, by model type, else by class name."""
+    if c.has("_class_name"):
+        name = c.text("_class_name")
+        if name not in DIFFUSERS:
+            raise c.wrong("_class_name", f"one of {', '.join(DIFFUSERS)}")
+        return DIFFUSERS[name]
     kind = c.text("model_type", default="")
     if kind in FAMILIES:
         return FAMILIES[kind]
