@@ -57,7 +57,7 @@ def command(
     if json:
         print_json({"schema": "chipshift/estimate/1", **tree})
         return 0
-    from chipshift.report.terminal import print_estimate
+    from chipshift.report.estimate_screen import print_estimate
 
     print_estimate(found)
     return 0

@@ -53,7 +53,7 @@ def command(
     if json:
         print_json(answer)
     else:
-        from chipshift.report.terminal import print_plan
+        from chipshift.report.plan_screen import print_plan
 
         print_plan(answer)
     return 0 if found.estimate is not None else 1

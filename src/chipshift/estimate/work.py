@@ -108,6 +108,16 @@ def matmul_s(op: Op, kernel: MatmulKernel) -> tuple[Number, Number, Number]:
 
 def _one_matmul(m: Number, n: Number, k: Number, groups: Number, kernel: MatmulKernel,
                 rows: Number | None) -> Number:  # fmt: skip
+    compute, memory = matmul_sides(m, n, k, groups, kernel, rows)
+    return roof.op_time(compute, memory, kernel.launch_s)
+
+
+def matmul_sides(m: Number, n: Number, k: Number, groups: Number, kernel: MatmulKernel,
+                 rows: Number | None) -> tuple[Number, Number]:  # fmt: skip
+    """Seconds that a matmul takes of the matrix units and of memory; the op takes the larger.
+
+    ``rows`` of one expert decide a grouped matmul's achieved share; None for a plain matmul.
+    """
     ramp = k if rows is None else rows
     compute = roof.matrix_unit_time(
         roof.padded(m, kernel.tile_m),
@@ -120,12 +130,21 @@ def _one_matmul(m: Number, n: Number, k: Number, groups: Number, kernel: MatmulK
         roof.reduction_share(ramp, kernel.k_half),
     )
     moved = roof.matmul_bytes(m, n, k, groups, kernel.in_bytes, kernel.out_bytes)
-    memory = roof.stream_time(moved, kernel.hbm_bytes_per_s, kernel.e_hbm)
-    return roof.op_time(compute, memory, kernel.launch_s)
+    return compute, roof.stream_time(moved, kernel.hbm_bytes_per_s, kernel.e_hbm)
 
 
 def attention_s(op: Op, kernel: AttentionKernel, kernels: Kernels) -> tuple[Number, Number]:
     """Seconds of attention forward and backward."""
+    (forward, memory), (backward, memory_back) = attention_sides(op, kernel, kernels)
+    return (
+        roof.op_time(forward, memory, kernel.launch_s),
+        roof.op_time(backward, memory_back, kernel.launch_s),
+    )
+
+
+def attention_sides(op: Op, kernel: AttentionKernel, kernels: Kernels
+                    ) -> tuple[tuple[Number, Number], tuple[Number, Number]]:  # fmt: skip
+    """Seconds of the matrix units and of memory, forward and backward."""
     share = roof.attention_share(op.keys, kernel.e_forward, kernel.s_half_forward)
     forward = roof.attention_compute_time(op.flops, kernel.peak_flop_per_s, share)
     back = roof.attention_share(op.keys, kernel.e_backward, kernel.s_half_backward)
@@ -134,10 +153,7 @@ def attention_s(op: Op, kernel: AttentionKernel, kernels: Kernels) -> tuple[Numb
     )
     moved = attention_bytes(op.q_tokens, op.heads, op.kv_heads, op.head_dim, op.v_head_dim)
     memory = roof.stream_time(moved, kernels.hbm_bytes_per_s, kernels.stream_e_hbm)
-    return (
-        roof.op_time(forward, memory, kernel.launch_s),
-        roof.op_time(backward, memory * 2, kernel.launch_s),
-    )
+    return (forward, memory), (backward, memory * 2)
 
 
 @formula(unit="B", source="q, k, v read and the output written once, bf16")
@@ -170,9 +186,7 @@ def _op_times(op: Op, kernels: Kernels, stack: Stack, trainable: Number
               ) -> tuple[Times, Times, Times]:  # fmt: skip
     """Forward, input gradient and weight gradient of one op."""
     if op.kind in ("matmul", "grouped_matmul"):
-        small = op.name in ("router", "lm_head")
-        own = kernels.grouped if op.kind == "grouped_matmul" else kernels.matmul
-        kernel = scaled(kernels.plain if small else own, stack.matmul_scale)
+        kernel = matmul_kernel_of(op, kernels, stack)
         forward, into_input, into_weight = matmul_s(op, kernel)
         cast = _cast_s(op, kernels, stack, kernel)
         return (
@@ -181,22 +195,39 @@ def _op_times(op: Op, kernels: Kernels, stack: Stack, trainable: Number
             Times(matmul=rename(into_weight * trainable, f"{op.name}_weight_grad_s")),
         )
     if op.kind == "attention":
-        kernel_a = replace(
-            kernels.attention,
-            e_forward=kernels.attention.e_forward * stack.attention_scale,
-            e_backward=kernels.attention.e_backward * stack.attention_scale,
-        )
-        forward, backward = attention_s(op, kernel_a, kernels)
+        forward, backward = attention_s(op, attention_kernel_of(kernels, stack), kernels)
         return (
             Times(attention=rename(forward, "attention_forward_s")),
             Times(attention=rename(backward, "attention_backward_s")),
             Times(),
         )
+    _, streamed = memory_side(op, kernels, stack)
+    seconds = rename(streamed, f"{op.name}_forward_s")
+    return Times(memory=seconds), Times(memory=seconds * stack.backward_memory_factor), Times()
+
+
+def matmul_kernel_of(op: Op, kernels: Kernels, stack: Stack) -> MatmulKernel:
+    """A matmul's kernel at the stack's speed: head and router in bf16, experts grouped."""
+    small = op.name in ("router", "lm_head")
+    own = kernels.grouped if op.kind == "grouped_matmul" else kernels.matmul
+    return scaled(kernels.plain if small else own, stack.matmul_scale)
+
+
+def attention_kernel_of(kernels: Kernels, stack: Stack) -> AttentionKernel:
+    """The attention kernel at the stack's speed."""
+    return replace(
+        kernels.attention,
+        e_forward=kernels.attention.e_forward * stack.attention_scale,
+        e_backward=kernels.attention.e_backward * stack.attention_scale,
+    )
+
+
+def memory_side(op: Op, kernels: Kernels, stack: Stack) -> tuple[Number, Number]:
+    """Bytes and seconds of a memory-bound op's forward pass."""
     passes, element_bytes = _passes(op.kind, stack)
     moved = pass_bytes(op.elements, passes, element_bytes)
     rate = kernels.stream_e_hbm * stack.memory_scale
-    seconds = rename(roof.stream_time(moved, kernels.hbm_bytes_per_s, rate), f"{op.name}_forward_s")
-    return Times(memory=seconds), Times(memory=seconds * stack.backward_memory_factor), Times()
+    return moved, roof.stream_time(moved, kernels.hbm_bytes_per_s, rate)
 
 
 def _cast_s(op: Op, kernels: Kernels, stack: Stack, kernel: MatmulKernel) -> Number:

@@ -1,0 +1,271 @@
+"""A machine's fabric with the axes of a plan on it."""
+
+from __future__ import annotations
+
+import itertools
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass
+
+from markupsafe import Markup
+
+from chipshift.estimate.groups import mesh_order
+from chipshift.fabric import assign
+from chipshift.fabric.axes import inner_axes, outer_axes
+from chipshift.machines.machine import Machine
+from chipshift.report.charts.svg import (
+    Scale,
+    both,
+    legend,
+    line,
+    number,
+    picture,
+    rect,
+    tag,
+    text,
+)
+from chipshift.units import si
+
+DRAWN = 16
+"""Positions of one axis that are drawn before the rest is said in words."""
+
+AXIS_WORDS = {
+    "dp": "data", "fsdp": "fully sharded data", "tp": "tensor", "cp": "context", "pp": "pipeline",
+}  # fmt: skip
+Spot = Callable[[float, float, float], tuple[float, float]]
+"""Where a chip of the lattice stands in the drawing."""
+
+OVER = {"nvlink": "inside a domain", "net": "between domains", "slice": "between slices",
+        "core": "inside a chip"}  # fmt: skip
+
+
+@dataclass(frozen=True)
+class Share:
+    """The part of a physical axis that one mesh axis has."""
+
+    mesh: str
+    size: int
+    stride: int
+    wraps: bool
+
+
+@dataclass(frozen=True)
+class Physical:
+    """One physical axis and who has it, innermost share first.
+
+    Attributes:
+        switched: every position reaches every other (a switch or mesh), not only neighbours.
+    """
+
+    name: str
+    size: int
+    wraps: bool
+    switched: bool
+    rate: str
+    shares: tuple[Share, ...]
+
+    def owner(self, position: int) -> str:
+        """The mesh axis whose neighbours the link after this position joins; "" for none."""
+        after = position + 1
+        crossing = [s for s in self.shares if after % s.stride == 0]
+        if after == self.size:
+            crossing = [s for s in self.shares if s.wraps]
+        return crossing[-1].mesh if crossing else ""
+
+
+def layout(machine: Machine, degrees: Mapping[str, int]) -> tuple[Physical, ...]:
+    """The physical axes of a machine, innermost first, as a plan's mesh axes share them."""
+    placed = assign(machine, {axis: degrees[axis] for axis in mesh_order(machine)})
+    axes = (*outer_axes(machine.fabric), *inner_axes(machine.fabric, machine.chip.devices_per_chip))
+    out = []
+    for axis in reversed(axes):
+        shares = [
+            Share(mesh, s.size, s.stride, s.wraps)
+            for mesh, placement in placed.items()
+            for s in placement.segments
+            if s.axis == axis.name and s.level == axis.level
+        ]
+        level = machine.fabric[axis.level]
+        between = axis.name == "core"
+        rate = (
+            ""
+            if between
+            else f"{si(level.link_bytes_per_s, 'B/s')} a "
+            + ("link" if level.kind in ("torus", "mesh") else "chip")
+        )
+        out.append(Physical(
+            axis.name, axis.size, axis.wraps, level.kind != "torus" and not between, rate,
+            tuple(sorted(shares, key=lambda share: share.stride)),
+        ))  # fmt: skip
+    return tuple(out)
+
+
+def fabric(machine: Machine, degrees: Mapping[str, int], title: str) -> Markup:
+    """The lattice of a torus where it can be drawn, and a strip for each physical axis."""
+    axes = layout(machine, degrees)
+    used = [axis for axis in AXIS_WORDS if degrees.get(axis, 1) > 1]
+    torus = [axis for axis in axes if axis.name in "xyz"]
+    torus.sort(key=lambda axis: axis.name)
+    drawable = len(torus) in (2, 3) and all(axis.size <= (16, 8)[len(torus) - 2] for axis in torus)
+
+    def draw(width: float) -> Markup:
+        names = [(f"p-{a}", f"{a} {degrees[a]} ({AXIS_WORDS[a]})") for a in used]
+        body, y = legend(names, 0, 2, width)
+        y += 14
+        narrow = width < 600
+        beside = drawable and not narrow
+        if drawable:
+            picture_, tall, broad = _lattice(torus, 400.0 if beside else width)
+            body += tag("g", picture_, transform=f"translate(0 {number(y)})")
+        left = broad + 40 if beside else 0.0
+        start = y if beside or not drawable else y + tall + 10
+        strips, end = _strips(axes, left, start, width)
+        body += strips
+        bottom = max(end, y + tall) if drawable else end
+        said = "; ".join(_said(axis) for axis in axes if axis.size > 1)
+        return picture(width, bottom + 6, title, said, body)
+
+    return both(draw)
+
+
+def _said(axis: Physical) -> str:
+    parts = [
+        f"{s.mesh} {s.size}" + (f" every {s.stride}" if s.stride > 1 else "") for s in axis.shares
+    ]
+    kind = "switched" if axis.switched else "ring" if axis.wraps else "line"
+    where = OVER.get(axis.name, f"axis {axis.name}")
+    return f"{where}: {axis.size}, {kind}; {', '.join(parts) or 'one mesh position'}"
+
+
+def _lattice(torus: list[Physical], room: float) -> tuple[Markup, float, float]:
+    """Chips and links of a torus; returns the markup, its height and its width."""
+    sizes = [axis.size for axis in torus] + [1] * (3 - len(torus))
+    nx, ny, nz = sizes
+    lean = (0.55, -0.42) if nz > 1 else (0.0, 0.0)
+    pitch = min(34.0, (room - 30) / (nx + 1 + lean[0] * (nz - 1)))
+    pad = 22.0
+
+    def at(x: float, y: float, z: float) -> tuple[float, float]:
+        up = -lean[1] * pitch * (nz - 1)
+        return pad + (x + lean[0] * z) * pitch, pad + up + y * pitch + lean[1] * pitch * z
+
+    links, chips = Markup(""), Markup("")
+    for z, y, x in itertools.product(reversed(range(nz)), range(ny), range(nx)):
+        place = (x, y, z)
+        for i, axis in enumerate(torus):
+            links += _link(axis, i, place, at)
+        chips += _chip(torus, place, at, pitch)
+    height = at(0, ny - 1, 0)[1] + pad
+    width = at(nx - 1, 0, nz - 1)[0] + pad
+    note = "chips of the first chip's groups are filled; short stubs are links that wrap round"
+    return links + chips + text(0, height + 8, note[: int(room / 5.6)], "faint"), height + 16, width
+
+
+def _link(axis: Physical, i: int, place: tuple[int, int, int],
+          at: Spot) -> Markup:  # fmt: skip
+    """The link from a chip to the next one along axis ``i``, or the stubs of a wrapping one."""
+    x0, y0 = at(*place)
+    owner = axis.owner(place[i])
+    class_ = f"link a-{owner}" if owner else "link"
+    step = [0, 0, 0]
+    step[i] = 1
+    x1, y1 = at(*(p + s for p, s in zip(place, step, strict=True)))
+    if place[i] + 1 < axis.size:
+        return line(x0, y0, x1, y1, class_)
+    if not axis.wraps:
+        return Markup("")
+    first = tuple(0 if k == i else p for k, p in enumerate(place))
+    fx, fy = at(*first)
+    dx, dy = (x1 - x0) * 0.45, (y1 - y0) * 0.45
+    return line(x0, y0, x0 + dx, y0 + dy, f"{class_} stub") + line(
+        fx, fy, fx - dx, fy - dy, f"{class_} stub"
+    )
+
+
+def _chip(torus: list[Physical], place: tuple[int, int, int], at: Spot, pitch: float
+          ) -> Markup:  # fmt: skip
+    """A chip, filled with the colour of the mesh axis along which it meets the first chip."""
+    moved = {
+        share.mesh
+        for axis, position in zip(torus, place, strict=False)
+        for share in axis.shares
+        if (position // share.stride) % share.size
+    }
+    class_ = "chip"
+    if len(moved) == 1:
+        class_ = f"chip p-{moved.pop()}"
+    elif not moved:
+        class_ = "chip first"
+    size = max(5.0, min(12.0, pitch * 0.42))
+    x, y = at(*place)
+    where = ", ".join(str(p) for p in place[: len(torus)])
+    return rect(x - size / 2, y - size / 2, size, size, class_, f"chip {where}", 2)
+
+
+def _strips(axes: tuple[Physical, ...], left: float, y: float, width: float
+            ) -> tuple[Markup, float]:  # fmt: skip
+    """One strip a physical axis: its positions, its links by owner, the wrap underneath."""
+    out = Markup("")
+    for axis in axes:
+        if axis.size < 2:
+            continue
+        kind = "switch" if axis.switched else "ring" if axis.wraps else "line"
+        where = OVER.get(axis.name, f"axis {axis.name}")
+        out += text(left, y + 12, f"{where}: {axis.size}, {kind}", "strong")
+        out += text(width, y + 12, axis.rate, "faint", "end")
+        shown = min(axis.size, DRAWN)
+        x = Scale(0, DRAWN - 1, left + 8, width - 12)
+        wide = (x(1) - x(0)) * 0.4
+        row = y + 32
+        if axis.switched:
+            body, tall = _switched(axis, x, row, shown)
+        else:
+            body, tall = _line(axis, x, row, shown)
+        out += body
+        for i in range(shown):
+            out += rect(x(i) - wide / 2, row - wide / 2, wide, wide, "chip", str(i), 2)
+        bottom = row + tall
+        if axis.size > shown:
+            words = f"{axis.size - shown} more of the same"
+            out += text(left, bottom + 12, words, "faint")
+            bottom += 14
+        words = "; ".join(_words(s) for s in axis.shares)
+        out += text(left, bottom + 12, words, "")
+        y = bottom + 30
+    return out, y
+
+
+def _words(share: Share) -> str:
+    near = "neighbours" if share.stride == 1 else f"every {share.stride}th"
+    return f"{share.mesh} {share.size} ({near})"
+
+
+def _line(axis: Physical, x: Scale, y: float, shown: int) -> tuple[Markup, float]:
+    out = Markup("")
+    for i in range(shown - 1):
+        owner = axis.owner(i)
+        out += line(x(i), y, x(i + 1), y, f"link a-{owner}" if owner else "link")
+    if axis.wraps:
+        owner = axis.owner(axis.size - 1)
+        a, b = number(x(0)), number(x(shown - 1))
+        path = f"M{a} {number(y)}v9q0 8 8 8H{number(x(shown - 1) - 8)}q8 0 8 -8v-9"
+        out += tag("path", tag("title", "wraparound link"), d=path,
+                   class_=f"link wrap a-{owner}" if owner else "link wrap",
+                   data_ends=f"{a} {b}")  # fmt: skip
+    return out, 22.0 if axis.wraps else 14.0
+
+
+def _switched(axis: Physical, x: Scale, y: float, shown: int) -> tuple[Markup, float]:
+    """A bus for each group of positions that communicate; one row a mesh axis."""
+    out = Markup("")
+    row = y + 16
+    for share in axis.shares:
+        reach = share.size * share.stride
+        for base in range(0, shown, reach):
+            for offset in range(min(share.stride, 1 if share.stride > 1 else share.stride)):
+                members = range(base + offset, min(base + reach, shown), share.stride)
+                last = members[-1]
+                out += line(x(members[0]), row, x(last), row, f"link a-{share.mesh}")
+                for i in members:
+                    out += line(x(i), y, x(i), row, f"drop a-{share.mesh}")
+        row += 10
+    return out, row - y

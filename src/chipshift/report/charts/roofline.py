@@ -1,0 +1,131 @@
+"""Where each op sits under each machine's roof."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+from markupsafe import Markup
+
+from chipshift.report.charts.svg import Scale, both, decade_ticks, line, number, picture, tag, text
+from chipshift.units import si
+
+BOUNDS = ("compute", "hbm", "on_chip", "overhead")
+BOUND_WORDS = {
+    "compute": "matrix units",
+    "hbm": "HBM",
+    "on_chip": "on-chip work beside the matmuls",
+    "overhead": "launch",
+}
+
+
+@dataclass(frozen=True)
+class Mark:
+    """One op: ``letter`` names it in the list beside the plot."""
+
+    letter: str
+    name: str
+    intensity_flop_per_byte: float
+    flop_per_s: float
+    bound: str
+
+
+@dataclass(frozen=True)
+class Roof:
+    """One machine, per chip.
+
+    Attributes:
+        peak_flop_per_s: of the dtype of the main matmuls.
+    """
+
+    name: str
+    dtype: str
+    peak_flop_per_s: float
+    hbm_bytes_per_s: float
+    marks: tuple[Mark, ...]
+
+    @property
+    def ridge_flop_per_byte(self) -> float:
+        return self.peak_flop_per_s / self.hbm_bytes_per_s
+
+    def at(self, intensity: float) -> float:
+        """The roof's height in FLOP/s."""
+        return min(self.peak_flop_per_s, intensity * self.hbm_bytes_per_s)
+
+
+def roofline(roofs: list[Roof]) -> Markup:
+    """One panel a machine on shared axes; the other machines' roofs are drawn faint."""
+
+    def draw(width: float) -> Markup:
+        columns = 1 if width < 600 else min(len(roofs), 3)
+        rows = -(-len(roofs) // columns)
+        gap = 18.0
+        each = (width - gap * (columns - 1)) / columns
+        tall = 300.0 if columns > 1 else 290.0
+        body = Markup("")
+        for i, roof in enumerate(roofs):
+            x, y = (i % columns) * (each + gap), (i // columns) * tall
+            panel = _panel(roof, roofs, each, tall, first=i % columns == 0)
+            body += tag("g", panel, transform=f"translate({number(x)} {number(y)})")
+        said = "; ".join(
+            f"{r.name}: roof {si(r.peak_flop_per_s, 'FLOP/s')} and "
+            f"{si(r.hbm_bytes_per_s, 'B/s')}, ridge at {r.ridge_flop_per_byte:.0f} FLOP a byte"
+            for r in roofs
+        )
+        return picture(width, rows * tall, "Roofline, each op of a step, per chip", said, body)
+
+    return both(draw)
+
+
+def _panel(roof: Roof, roofs: list[Roof], width: float, height: float, first: bool) -> Markup:
+    points = [m for r in roofs for m in r.marks]
+    low = min([m.intensity_flop_per_byte for m in points] + [30.0]) / 1.5
+    high = max([m.intensity_flop_per_byte for m in points] + [3e3]) * 1.7
+    top = max(r.peak_flop_per_s for r in roofs) * 2.2
+    floor = min([m.flop_per_s for m in points] + [r.at(low) for r in roofs]) / 1.6
+    left = 46.0 if first else 30.0
+    x = Scale(low, high, left, width - 6, log=True)
+    y = Scale(floor, top, height - 44, 24, log=True)
+    body = text(left, 14, roof.name, "strong")
+    ridge = f"ridge {roof.ridge_flop_per_byte:,.0f} FLOP/B"
+    body += text(width - 6, 14, ridge, "faint", "end")
+    body += _grid(x, y, first)
+    for other in roofs:
+        body += _roof_line(other, x, y, "roof faintline" if other is not roof else "roof")
+    peak = f"{si(roof.peak_flop_per_s, 'FLOP/s')} {roof.dtype}"
+    body += text(x.end, y(roof.peak_flop_per_s) - 6, peak, "faint", "end")
+    slope_at = low * 1.25
+    body += text(x(slope_at) + 4, y(roof.at(slope_at)) - 14,
+                 si(roof.hbm_bytes_per_s, "B/s"), "faint")  # fmt: skip
+    for mark in roof.marks:
+        body += _mark(mark, x, y)
+    body += text(x.end, height - 8, "FLOP a byte of HBM", "faint", "end")
+    return body
+
+
+def _grid(x: Scale, y: Scale, first: bool) -> Markup:
+    out = Markup("")
+    for tick in decade_ticks(x.low, x.high):
+        out += line(x(tick), y.start, x(tick), y.end, "grid")
+        out += text(x(tick), y.start + 14, f"{tick:,.0f}", "faint", "middle")
+    for tick in decade_ticks(y.low, y.high):
+        out += line(x.start, y(tick), x.end, y(tick), "grid")
+        words = si(tick, "", 1).strip() + ("F/s" if first else "")
+        out += text(x.start - 4, y(tick) + 4, words.replace(" ", ""), "faint", "end")
+    return out
+
+
+def _roof_line(roof: Roof, x: Scale, y: Scale, class_: str) -> Markup:
+    ridge = roof.ridge_flop_per_byte
+    points = [(x.low, roof.at(x.low)), (ridge, roof.peak_flop_per_s), (x.high, roof.at(x.high))]
+    path = "M" + "L".join(f"{number(x(a))} {number(y(b))}" for a, b in points)
+    return tag("path", d=path, class_=class_)
+
+
+def _mark(mark: Mark, x: Scale, y: Scale) -> Markup:
+    """A disc with the op's letter; its colour says what bounds it."""
+    at_x, at_y = x(mark.intensity_flop_per_byte), y(mark.flop_per_s)
+    hint = tag("title", f"{mark.name}: {si(mark.flop_per_s, 'FLOP/s')}, "
+                        f"{mark.intensity_flop_per_byte:,.0f} FLOP/B, bound by "
+                        f"{BOUND_WORDS[mark.bound]}")  # fmt: skip
+    disc = tag("circle", hint, cx=at_x, cy=at_y, r=7.5, class_=f"mark b-{mark.bound}")
+    return disc + text(at_x, at_y + 3.5, mark.letter, "letter", "middle")

@@ -1,0 +1,58 @@
+"""Lines of a screen: pieces of text with styles, laid out by us and never wrapped."""
+
+from __future__ import annotations
+
+import textwrap
+from collections.abc import Iterable, Iterator, Mapping
+from typing import Any, NamedTuple
+
+from chipshift.units import duration, gib, si, significant
+
+WIDTH = 100
+"""Columns that everything fits in."""
+
+
+class Span(NamedTuple):
+    """A piece of a line with its style, a Rich style name ("" for plain)."""
+
+    text: str
+    style: str = ""
+
+
+Line = list[Span]
+
+
+def print_lines(lines: Iterable[Line]) -> None:
+    """Print lines as they are, never wrapped."""
+    from rich.console import Console
+    from rich.text import Text
+
+    console = Console(width=max(WIDTH, 20), soft_wrap=True, highlight=False)
+    for line in lines:
+        console.print(Text.assemble(*((span.text, span.style) for span in line)), soft_wrap=True)
+
+
+def cut(words: str, room: int) -> str:
+    """The words, ended with an ellipsis where they do not fit."""
+    return words if len(words) <= room else words[: room - 1].rstrip() + "…"
+
+
+def indented(words: str, width: int, indent: int = 15) -> Iterator[Line]:
+    pad = " " * indent
+    for part in textwrap.wrap(words, width - indent, break_on_hyphens=False):
+        yield [Span(pad), Span(part, "dim")]
+
+
+def quantity(value: Mapping[str, Any] | None) -> str:
+    """A value with its unit, in the size people read."""
+    if value is None or value.get("value") is None:
+        return "–"
+    number, unit = float(value["value"]), str(value.get("unit") or "")
+    if unit == "B":
+        return gib(number)
+    if unit == "s":
+        return duration(number)
+    if unit in ("FLOP", "FLOP/s", "B/s"):
+        return si(number, unit)
+    text = f"{number:,.0f}" if abs(number) >= 100 else significant(number, 3)
+    return text if unit in ("", "1", "tokens", "devices") else f"{text} {unit}"

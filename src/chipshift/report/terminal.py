@@ -1,0 +1,243 @@
+"""The answer on one screen: verdict, what transfers, what to relearn, what it comes to, proof."""
+
+from __future__ import annotations
+
+import textwrap
+from collections.abc import Iterator, Mapping, Sequence
+from typing import Any
+
+from chipshift.report.lines import WIDTH, Line, Span, cut, indented, print_lines, quantity
+from chipshift.report.rows import ROWS, Row, cell, plan_text
+from chipshift.report.words import (
+    VERDICTS,
+    by_weight,
+    compared,
+    does_not_fit,
+    error_text,
+    grouped,
+    item_cost,
+    place,
+)
+from chipshift.units import duration
+
+LABEL = 27
+MOST_TARGETS = 4
+MOST_ITEMS = 6
+
+VERDICT_STYLES = {
+    "both": "bold green", "faster": "bold green", "cheaper": "bold green",
+    "within_the_error": "bold yellow", "neither": "bold red", "does_not_fit": "bold red",
+}  # fmt: skip
+SEVERITY_STYLES = {"blocker": "bold red", "high": "red", "medium": "yellow", "low": "dim"}
+
+
+def print_answer(answer: Mapping[str, Any], html: str = "") -> None:
+    """Print the screen; colour on a terminal only, and not where NO_COLOR is set.
+
+    Args:
+        html: where the report was written, "" when it was not.
+    """
+    print_lines(screen(answer, html=html))
+
+
+def screen(answer: Mapping[str, Any], width: int = WIDTH, html: str = "") -> Iterator[Line]:
+    """The lines of the answer, none longer than ``width``."""
+    shown = list(answer["targets"])[:MOST_TARGETS]
+    yield from _head(answer, width)
+    for target in answer["targets"]:
+        yield from _verdict(target, width)
+    columns = [answer["from"], *shown]
+    yield []
+    yield from _transfers(answer, columns, width)
+    yield []
+    yield from _relearn(answer, width)
+    yield []
+    yield from _figures(answer, columns, width)
+    yield from _plans(columns, width)
+    yield from _errors(columns, width)
+    yield from _measured(answer, width)
+    yield []
+    yield from _proof(answer, width)
+    left = len(answer["targets"]) - len(shown)
+    if left:
+        yield [Span(f"{left} more targets are in --json and in the report", "dim")]
+    where = html or "add --html out/report.html for the page in which every figure is worked"
+    yield [Span("Report   ", "bold"), Span(where[: width - 9])]
+
+
+def _head(answer: Mapping[str, Any], width: int) -> Iterator[Line]:
+    job, present = answer["job"], answer["from"]
+    words = (
+        f": {job['framework']}, {job['tokens_per_step']:,} tokens a step in sequences of "
+        f"{job['seq_len']:,}, on {present['machine']['name']} now"
+    )
+    yield [Span(job["name"], "bold"), Span(words[: width - len(job["name"])])]
+    yield []
+
+
+def _verdict(target: Mapping[str, Any], width: int) -> Iterator[Line]:
+    name, word = target["machine"]["name"], target["verdict"]
+    style = VERDICT_STYLES.get(word, "bold")
+    if word == "does_not_fit":
+        yield [Span(f"{name:<14} ", "bold"), Span(VERDICTS[word].upper(), style)]
+        yield from indented(does_not_fit(target), width)
+        return
+    readings = target["machine"].get("readings", "")
+    yield [
+        Span(f"{name:<14} ", "bold"),
+        Span(f"{VERDICTS[word].upper():<31}", style),
+        Span(readings[: width - 46], "dim"),
+    ]
+    yield [Span(f"{'':15}{compared(target)}"[:width])]
+    notes = []
+    if target.get("batch_note"):
+        notes.append(target["batch_note"])
+    if target.get("deciding"):
+        notes.append(f"nearest to changing it: {target['deciding']}")
+    for note in notes:
+        yield from indented(note, width)
+
+
+def _heading(number: int, words: str, note: str = "") -> Line:
+    return [Span(f"{number}  {words}", "bold"), Span(f"  {note}" if note else "", "dim")]
+
+
+def _column_width(columns: Sequence[Any], width: int, label: int) -> int:
+    return min(15, (width - label) // len(columns))
+
+
+def _transfers(answer: Mapping[str, Any], columns: Sequence[Mapping[str, Any]], width: int
+               ) -> Iterator[Line]:  # fmt: skip
+    yield _heading(1, "What transfers unchanged")
+    each = _column_width(columns, width, 46)
+    label = width - each * len(columns)
+    names = [c["machine"]["name"] for c in columns]
+    yield [Span(" " * label + "".join(f"{n[: each - 1]:>{each}}" for n in names), "dim")]
+    for row in answer["transfers"]:
+        values = [row["from"], *(row["to"].get(name) for name in names[1:])]
+        texts = [quantity(v) for v in values]
+        words = shortened(row["statement"], label - 4)
+        yield [Span(f"   {words:<{label - 3}}"), *(Span(f"{t:>{each}}") for t in texts)]
+
+
+def shortened(statement: str, room: int) -> str:
+    """The first clause of a statement, cut to fit."""
+    clause = statement.split(";")[0].split(" (")[0].split(", in the plan")[0].rstrip(".")
+    return cut(clause, room)
+
+
+def _relearn(answer: Mapping[str, Any], width: int) -> Iterator[Line]:
+    items = by_weight(grouped(answer["relearn"]))
+    note = f"{len(items)} found" if items else "nothing found in the job file"
+    yield _heading(2, "What must be relearned", note)
+    for item in items[:MOST_ITEMS]:
+        cost = item_cost(item)
+        head = f"   {item['severity']:<8} {item['topic']:<9}"
+        room = width - len(head) - len(cost) - 2
+        what = item["what"] + (f" ({place(item)})" if place(item) else "")
+        what = cut(what, room)
+        yield [
+            Span(f"   {item['severity']:<8}", SEVERITY_STYLES.get(item["severity"], "")),
+            Span(f" {item['topic']:<9}{what:<{room}}  "), Span(cost, "bold"),
+        ]  # fmt: skip
+        instead = f"instead: {item['instead']}"
+        yield [Span(" " * 21), Span(cut(instead, width - 21), "dim")]
+    if len(items) > MOST_ITEMS:
+        yield [Span(f"   {len(items) - MOST_ITEMS} more in the report and in --json", "dim")]
+
+
+def _figures(answer: Mapping[str, Any], columns: Sequence[Mapping[str, Any]], width: int
+             ) -> Iterator[Line]:  # fmt: skip
+    yield _heading(3, "What it comes to", "the best plan found on each; per chip unless it says so")
+    each = _column_width(columns, width, LABEL)
+    names = [c["machine"]["name"] for c in columns]
+    pad = " " * LABEL
+    yield [Span(pad + "".join(f"{n[: each - 1]:>{each}}" for n in names), "bold")]
+    chips = [f"{c['machine']['chips']:,}" for c in columns]
+    yield [Span(f"   {'Chips':<{LABEL - 3}}" + "".join(f"{t:>{each}}" for t in chips))]
+    for row in ROWS:
+        yield from _figure(row, columns, each)
+    if any(c.get("long_run") for c in columns):
+        runs = [c.get("long_run") or {} for c in columns]
+        days = [f"{r['days']:,.1f}" if r.get("days") is not None else "–" for r in runs]
+        cost = [f"${r['usd']:,.0f}" if r.get("usd") is not None else "–" for r in runs]
+        yield [Span(f"   {'The run, days':<{LABEL - 3}}" + "".join(f"{t:>{each}}" for t in days))]
+        yield [Span(f"   {'The run':<{LABEL - 3}}" + "".join(f"{t:>{each}}" for t in cost))]
+
+
+def _figure(row: Row, columns: Sequence[Mapping[str, Any]], each: int) -> Iterator[Line]:
+    texts = [cell(column, row) for column in columns]
+    if row.path == "mfu":
+        dtypes = {c.get("peak_dtype") for c in columns} - {None}
+        label = f"MFU ({', '.join(sorted(str(d) for d in dtypes))} peak)"
+    elif row.path == "memory_bytes.available":
+        label = "  available on it"
+    else:
+        label = row.label
+    yield [Span(f"   {label:<{LABEL - 3}}"), *(Span(f"{t:>{each}}") for t in texts)]
+
+
+def _plans(columns: Sequence[Mapping[str, Any]], width: int) -> Iterator[Line]:
+    yield []
+    for column in columns:
+        name = column["machine"]["name"]
+        if column.get("plan") is None:
+            continue
+        text = f"{plan_text(column['plan'])} ({column['stack']})"
+        parts = textwrap.wrap(text, width - 18, break_on_hyphens=False)
+        for i, part in enumerate(parts):
+            yield [Span(f"   {name if i == 0 else '':<15}", "bold"), Span(part)]
+
+
+def _errors(columns: Sequence[Mapping[str, Any]], width: int) -> Iterator[Line]:
+    """The measured error of each chip and stack; those that say the same share a line."""
+    yield []
+    said: dict[str, list[str]] = {}
+    for column in columns:
+        if column.get("error_band") is not None:
+            said.setdefault(error_text(column["error_band"]), []).append(column["machine"]["chip"])
+    for i, (words, chips) in enumerate(said.items()):
+        text = f"{', '.join(dict.fromkeys(chips))}: {words}"
+        label = "   Error, measured" if i == 0 else ""
+        for j, part in enumerate(textwrap.wrap(text, width - LABEL, break_on_hyphens=False)):
+            yield [Span(f"{label if j == 0 else '':<{LABEL}}"), Span(part, "dim")]
+
+
+def _measured(answer: Mapping[str, Any], width: int) -> Iterator[Line]:
+    """Our error on the user's own run, and the targets anchored to it."""
+    found = answer.get("measured")
+    if not found:
+        return
+    errors = found["our_error"]
+    parts = [
+        f"{words} {errors[key]:+.1%}"
+        for key, words in (("step_time_s", "step time"), ("memory_bytes", "memory"))
+        if errors.get(key) is not None
+    ]
+    yield [Span("   Your run: our error ", "bold"), Span(", ".join(parts))]
+    for row in found.get("anchored") or []:
+        anchored, raw = duration(row["anchored_step_time_s"]), duration(row["raw_step_time_s"])
+        words = f"{row['machine']}: {anchored} a step anchored to your run, {raw} as estimated"
+        yield [Span(f"{'':<{LABEL}}{words}"[:width])]
+
+
+def _proof(answer: Mapping[str, Any], width: int) -> Iterator[Line]:
+    if answer.get("proof"):
+        yield _heading(4, "Proof", "the vendor's compiler was run: see the report")
+        return
+    yield _heading(
+        4, "Proof", "not run; the vendor's own compiler gives it, with no chip attached:"
+    )
+    for command in proof_commands(answer):
+        yield [Span(f"   {command}"[:width])]
+
+
+def proof_commands(answer: Mapping[str, Any]) -> list[str]:
+    """The compile command that would prove each TPU target's plan."""
+    file = answer["job"]["file"].split(", ")
+    files = " ".join(file)
+    return [
+        f"chipshift compile {files} --to {t['machine']['name']}"
+        for t in answer["targets"]
+        if t.get("plan") is not None and t["machine"]["chip"].startswith("v")
+    ]

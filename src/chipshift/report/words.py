@@ -1,0 +1,133 @@
+"""What the report says in sentences: verdicts, errors, and how a cost is put."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Mapping
+from typing import Any
+
+from chipshift.units import GIB, duration
+
+UNVALIDATED = 0.30
+"""Half-width drawn for a chip and stack on which nothing was measured (flows/verdict.py)."""
+
+VERDICTS = {
+    "both": "faster and cheaper",
+    "faster": "faster, not cheaper",
+    "cheaper": "cheaper, not faster",
+    "neither": "neither faster nor cheaper",
+    "within_the_error": "no difference beyond the error",
+    "does_not_fit": "does not fit",
+}
+GOOD = {"both": "good", "faster": "good", "cheaper": "good", "neither": "bad",
+        "within_the_error": "even", "does_not_fit": "bad"}  # fmt: skip
+
+SEVERITIES = ("blocker", "high", "medium", "low")
+TOPICS = {
+    "kernels": "Kernels: who writes them",
+    "shapes": "Shapes: how they must behave",
+    "topology": "Topology: what to shard against",
+    "other": "Other",
+}
+
+
+def half_width(estimate: Mapping[str, Any]) -> float:
+    """The relative half-width of an estimate: its own median error where it was validated."""
+    found = (estimate.get("error_band") or {}).get("median_abs_rel")
+    return UNVALIDATED if found is None else float(found)
+
+
+def ratio_error(present: Mapping[str, Any], target: Mapping[str, Any]) -> float:
+    """Relative half-width of a ratio of two estimates with independent errors."""
+    return math.hypot(half_width(present), half_width(target))
+
+
+def headline(answer: Mapping[str, Any]) -> str:
+    """The verdicts in one sentence."""
+    clauses = []
+    for target in answer["targets"]:
+        name = target["machine"]["name"]
+        clauses.append(f"{name}: {VERDICTS[target['verdict']]}")
+    return "; ".join(clauses)
+
+
+def compared(target: Mapping[str, Any]) -> str:
+    """Ratios to the present in words."""
+    ratio = target.get("ratio") or {}
+    parts = []
+    if ratio.get("step_time") is not None:
+        parts.append(f"step time {ratio['step_time']:.2f}×")
+    if ratio.get("tokens_per_s_per_chip") is not None:
+        parts.append(f"tokens/s a chip {ratio['tokens_per_s_per_chip']:.2f}×")
+    if ratio.get("cost_per_token") is not None:
+        parts.append(f"cost a token {ratio['cost_per_token']:.2f}×")
+    else:
+        parts.append("cost a token unknown: no price")
+    return ", ".join(parts)
+
+
+def does_not_fit(target: Mapping[str, Any]) -> str:
+    """By how much, and what would make it fit."""
+    short = target.get("short_bytes")
+    text = "no plan is legal there" if short is None or not math.isfinite(short) else (
+        f"the smallest plan is {short / GIB:,.1f} GiB a device too large"
+    )  # fmt: skip
+    would = target.get("would_fit") or []
+    names = [w if isinstance(w, str) else w.get("name") or w.get("machine", {}).get("name", "")
+             for w in would]  # fmt: skip
+    return text + (f"; it would fit: {', '.join(n for n in names if n)}" if any(names) else "")
+
+
+def error_text(band: Mapping[str, Any]) -> str:
+    """The measured error of a chip and stack, or that there is none."""
+    if not band or not band.get("n"):
+        return (band or {}).get("basis") or "not validated on this chip and stack"
+    return (
+        f"median {band['median_abs_rel']:.1%}, 9 in 10 within {band['p90_abs_rel']:.1%}, "
+        f"on {band['n']} measured runs ({band['basis']})"
+    )
+
+
+def item_cost(item: Mapping[str, Any]) -> str:
+    """The cost of something to relearn."""
+    cost = item.get("cost") or {}
+    parts = []
+    if cost.get("seconds_per_step") is not None:
+        parts.append(f"{duration(cost['seconds_per_step'])} a step")
+    if cost.get("fraction_of_step") is not None:
+        parts.append(f"{cost['fraction_of_step']:.1%} of it")
+    if cost.get("bytes"):
+        parts.append(f"{cost['bytes'] / GIB:,.1f} GiB")
+    return ", ".join(parts)
+
+
+def place(item: Mapping[str, Any]) -> str:
+    """``file:line`` of something to relearn, "" when it has none."""
+    where = item.get("where")
+    if not where or not where.get("file"):
+        return ""
+    return f"{where['file']}:{where['line']}" if where.get("line") else str(where["file"])
+
+
+def by_weight(relearn: list[dict[str, Any]]) -> list[dict[str, Any]]:
+    """Worst first: by severity, then by seconds a step."""
+
+    def key(item: Mapping[str, Any]) -> tuple[int, float]:
+        seconds = (item.get("cost") or {}).get("seconds_per_step") or 0.0
+        return SEVERITIES.index(item["severity"]), -seconds
+
+    return sorted(relearn, key=key)
+
+
+def grouped(relearn: list[dict[str, Any]]) -> list[dict[str, Any]]:
+    """The same finding on several targets as one item, with every target's cost in ``on``."""
+    out: dict[tuple[Any, ...], dict[str, Any]] = {}
+    for item in relearn:
+        key = (item["rule"], item["what"], place(item))
+        kept = out.setdefault(key, {**item, "on": {}})
+        kept["on"][item.get("target") or ""] = item_cost(item)
+        seconds = (item.get("cost") or {}).get("seconds_per_step")
+        old = (kept.get("cost") or {}).get("seconds_per_step")
+        if seconds is not None and (old is None or seconds > old):
+            kept["cost"] = item["cost"]
+    return list(out.values())

@@ -1,0 +1,90 @@
+"""The screens: four parts in a fixed order, aligned, within 100 columns."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from typing import Any
+
+import pytest
+from tests.report.answers import answer, refused
+
+from chipshift.report import estimate_screen, plan_screen
+from chipshift.report.lines import Line, quantity
+from chipshift.report.terminal import print_answer, screen, shortened
+
+
+def text(lines: Iterable[Line]) -> list[str]:
+    return ["".join(span.text for span in line) for line in lines]
+
+
+def test_verdicts_come_first_then_the_four_parts_in_their_order() -> None:
+    lines = text(screen(answer()))
+    marks = ["v6e:16x16", "1  What transfers", "2  What must", "3  What it comes", "4  Proof"]
+    places = [next(i for i, line in enumerate(lines) if line.startswith(m)) for m in marks]
+    assert places == sorted(places)
+
+
+def test_nothing_is_wider_than_100_columns_and_it_fits_one_screen() -> None:
+    lines = text(screen(answer()))
+    assert max(map(len, lines)) <= 100
+    assert len(lines) <= 60
+
+
+def test_columns_of_the_table_line_up() -> None:
+    lines = text(screen(answer()))
+    start = next(i for i, line in enumerate(lines) if line.startswith("3  What"))
+    table = lines[start + 1 : start + 10]
+    assert len({len(line) for line in table}) == 1
+
+
+def test_a_target_without_a_fitting_plan_says_by_how_much() -> None:
+    lines = text(screen(refused()))
+    at = next(i for i, line in enumerate(lines) if line.startswith("v6e:1x1"))
+    assert "DOES NOT FIT" in lines[at]
+    assert "too large" in lines[at + 1] or "no plan is legal" in lines[at + 1]
+
+
+def test_a_pipe_gets_no_colour(capsys: pytest.CaptureFixture[str]) -> None:
+    print_answer(answer())
+    assert "\x1b[" not in capsys.readouterr().out
+
+
+def test_the_report_is_named_where_it_was_written() -> None:
+    assert "out/r.html" in text(screen(answer(), html="out/r.html"))[-1]
+
+
+def test_one_estimate_shows_its_parts_with_their_shares() -> None:
+    lines = text(estimate_screen.screen(answer()["from"]))
+    assert any(line.strip().startswith("matmuls") and "%" in line for line in lines)
+    assert max(map(len, lines)) <= 100
+
+
+def test_a_search_says_why_the_others_lose() -> None:
+    target: dict[str, Any] = answer()["targets"][0]
+    lines = text(plan_screen.screen({**target, "best": target, "frontier": []}))
+    assert any("slower" in line or "as fast" in line for line in lines)
+    assert max(map(len, lines)) <= 100
+
+
+@pytest.mark.parametrize(
+    ("value", "unit", "shown"),
+    [
+        (2.0**30 * 1.5, "B", "1.5 GiB"),
+        (0.25, "s", "250 ms"),
+        (5.15e10, "FLOP", "51.5 GFLOP"),
+        (1234.4, "tokens", "1,234"),
+        (295.2, "FLOP/B", "295 FLOP/B"),
+    ],
+)
+def test_a_quantity_is_printed_in_the_size_people_read(value: float, unit: str, shown: str) -> None:
+    assert quantity({"value": value, "unit": unit}) == shown
+
+
+def test_an_unknown_quantity_is_a_dash_not_a_zero() -> None:
+    assert quantity(None) == "–"
+    assert quantity({"value": None, "unit": "s"}) == "–"
+
+
+def test_a_statement_is_cut_at_its_first_clause() -> None:
+    assert shortened("A holds; B follows", 40) == "A holds"
+    assert shortened("abcdefghij", 5) == "abcd…"
