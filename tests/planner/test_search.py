@@ -123,7 +123,7 @@ def sample_rows(s, count):  # type: ignore[no-untyped-def]
             continue
         some = rng.choice(rows, min(50, len(rows)), replace=False)
         c, w = columns(prepared, some)
-        result = score(s, c, choice, shared(s, c, w, True))
+        result = score(s, c, choice, shared(s, c, w, choice))
         seconds = step_times(result)
         for i, index in enumerate(some.tolist()):
             row = Row(index, choice, float(seconds[i]), float(result.memory["total"][i]))

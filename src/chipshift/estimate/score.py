@@ -152,15 +152,16 @@ class Shared:
     transfer: Number
 
 
-def shared(s: Setting, c: Columns, w: Work, sequence_parallel: bool) -> Shared:
+def shared(s: Setting, c: Columns, w: Work, choice: Choice) -> Shared:
     """The part of a score that remat, optimizer sharding and schedule do not change."""
+    sequence_parallel, cp_kind = choice.sequence_parallel, choice.cp_kind
     on_stage, counts = stage_layers(s, c.pp, c.vpp)
     dense, experts = stage_params(s, c, counts)
     return Shared(
         work=w,
         on_stage=on_stage,
         counts=counts,
-        comm=[layer_traffic(s, c, sequence_parallel, i, w.tokens, w.sp)
+        comm=[layer_traffic(s, c, sequence_parallel, cp_kind, i, w.tokens, w.sp)
               for i in range(len(counts))],
         gradient_sum=gradient_sum_s(s, c, dense, experts),
         transfer=pipeline_s(s, c, w),
@@ -179,7 +180,7 @@ def score(s: Setting, c: Columns, choice: Choice, common: Shared | None = None) 
     policy = remat.policy(choice.remat, reruns_output=float(s.stack.reruns_output) > 0)
     if common is None:
         w = work(s, c.tp, c.cp, c.ep, c.etp, c.microbatch, choice.sequence_parallel)
-        common = shared(s, c, w, choice.sequence_parallel)
+        common = shared(s, c, w, choice)
     one = _stage_pass(s, c, common, policy)
     total, exposed = _collectives(s, c, choice, policy, common, one)
     n = c.accumulation

@@ -32,6 +32,14 @@ def exposed_share(comm_s: Number, overlap: Number) -> Number:
     return comm_s * (1 - overlap)
 
 
+@formula(
+    unit="s", source="ring attention: keys and values pass cp − 1 neighbours, backward with grads"
+)
+def ring_time(cp: Number, step_s: Number, tensors: Number) -> Number:
+    """Seconds to pass blocks round a context-parallel ring: 1 block forward, 2 backward."""
+    return (cp - 1) * step_s * tensors
+
+
 @dataclass(frozen=True)
 class LayerTraffic:
     """Collectives of one layer, seconds.
@@ -53,8 +61,8 @@ class LayerTraffic:
     reduce: Number
 
 
-def layer_traffic(s: Setting, c: Columns, sequence_parallel: bool, kind: int, tokens: Number,
-                  sp: Number) -> LayerTraffic:  # fmt: skip
+def layer_traffic(s: Setting, c: Columns, sequence_parallel: bool, cp_kind: str, kind: int,
+                  tokens: Number, sp: Number) -> LayerTraffic:  # fmt: skip
     """Collectives of one layer of a kind for one microbatch."""
     layer = s.model.layers[kind][0]
     attention = layer.attention
@@ -71,9 +79,13 @@ def layer_traffic(s: Setting, c: Columns, sequence_parallel: bool, kind: int, to
         heads = np.maximum(attention.kv_heads / c.tp, 1.0)
         dims = attention.head_dim + attention.v_head_dim
         v_cp = traffic.context_bytes(tokens, heads, dims, act, c.cp)
-        kind_cp = "all_gather"
-        cp_forward = collective_time(kind_cp, v_cp, c.links["cp"])
-        cp_backward = cp_forward + collective_time("reduce_scatter", v_cp, c.links["cp"])
+        if cp_kind == "ring":
+            step = collective_time("permute", v_cp / c.cp, c.links["cp"])
+            cp_forward = ring_time(c.cp, step, 1.0)
+            cp_backward = ring_time(c.cp, step, 2.0)
+        else:
+            cp_forward = collective_time("all_gather", v_cp, c.links["cp"])
+            cp_backward = cp_forward + collective_time("reduce_scatter", v_cp, c.links["cp"])
     if isinstance(layer.mlp, MoeMlp):
         v_ep = traffic.expert_bytes(tokens, layer.mlp.top_k, s.model.d_model, act, c.ep, sp)
         ep_each = collective_time("all_to_all", v_ep, c.links["ep"])

@@ -57,6 +57,7 @@ class Found:
             remat=row.choice.remat,
             optimizer_sharding=row.choice.optimizer_sharding,
             schedule=row.choice.schedule,
+            cp_kind=row.choice.cp_kind,
         )  # fmt: skip
 
 
@@ -170,7 +171,7 @@ def _search_group(s: Setting, p: Prepared, floor: np.ndarray, group: _Group, pru
             if not len(some):
                 break
         c, w = columns(p, some)
-        common = shared(s, c, w, group.choices[0].sequence_parallel)
+        common = shared(s, c, w, group.choices[0])
         for choice in group.choices:
             found = score(s, c, choice, common)
             seconds = step_times(found)

@@ -25,6 +25,9 @@ REMATS_BY_STACK = {
 }  # fmt: skip
 """Remat policies each stack offers; other stacks: none, selective, full."""
 
+RING_STACKS = ("megatron", "nanotron", "deepspeed")
+"""Stacks whose context parallelism passes keys and values round a ring; the others gather them."""
+
 
 @dataclass(frozen=True)
 class Base:
@@ -135,9 +138,10 @@ def choices(s: Setting, fixed: Mapping[str, str | int | float]) -> list[Choice]:
     def of(axis: str, values: tuple[str, ...]) -> tuple[str, ...]:
         return (str(fixed[axis]),) if axis in fixed else values
 
+    cp_kind = "ring" if s.stack.name in RING_STACKS else "allgather"
     remats = REMATS_BY_STACK.get(s.stack.name, ("none", "selective", "full"))
     return [
-        Choice(remat, sharding, schedule)
+        Choice(remat, sharding, schedule, cp_kind)
         for schedule in of("schedule", ("1f1b", "interleaved", "zero_bubble"))
         for sharding in of("optimizer_sharding", ("none", "zero1", "zero2"))
         for remat in of("remat", remats)
