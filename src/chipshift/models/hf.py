@@ -11,6 +11,7 @@ from pathlib import Path
 from typing import Any
 
 from chipshift.errors import InputError, nearest
+from chipshift.models.checkpoint import corrected, has_checkpoint, read_checkpoint
 from chipshift.models.families import (
     conv,
     deepseek,
@@ -164,7 +165,8 @@ def read_config(source: Source, name: str = "") -> Model:
     """The model that a config describes.
 
     Args:
-        source: path of a ``config.json``, of a folder that holds one, or its keys.
+        source: path of a ``config.json``, of a folder that holds one, or its keys. Of a
+            checkpoint's folder, the tensors' shapes are the truth.
         name: what to call the model; by default the folder's or the file's name.
 
     Raises:
@@ -181,6 +183,8 @@ def read_config(source: Source, name: str = "") -> Model:
     _refuse_nan(values, file)
     fields = Fields(file, values)
     model = _family(fields)(fields)
+    if not isinstance(source, Mapping) and Path(source).is_dir() and has_checkpoint(path.parent):
+        model = corrected(model, read_checkpoint(path.parent))
     defaults = tuple(dict(fields.defaults).items())
     return replace(model, name=called or "model", defaults=defaults)
 

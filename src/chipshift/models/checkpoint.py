@@ -1,0 +1,161 @@
+"""Tensor names and shapes of a safetensors checkpoint: the truth about a model's size.
+
+Only headers are read: a shard begins with the length of a JSON header (8 bytes, little-endian) and
+the header (Hugging Face, safetensors README, format). No weight is loaded.
+"""
+
+from __future__ import annotations
+
+import json
+import re
+from collections.abc import Mapping
+from dataclasses import dataclass, replace
+from math import prod
+from pathlib import Path
+from typing import Any
+
+from chipshift.errors import InputError
+from chipshift.models.count import params
+from chipshift.models.model import Model
+
+LARGEST_INDEX_BYTES = 64 * 1024 * 1024
+LARGEST_HEADER_BYTES = 100_000_000
+"""The format's own limit on a header."""
+INDEX = "model.safetensors.index.json"
+SINGLE = "model.safetensors"
+
+EMBEDDING = re.compile(
+    r"(^|\.)(embed_tokens|wte|word_embeddings|tok_embeddings|embed_in|embeddings|shared)\.weight$"
+)
+HEAD = re.compile(r"(^|\.)(lm_head|embed_out|output)\.weight$")
+NOT_PARAMETERS = re.compile(
+    r"(inv_freq|rotary_emb\.\w+|e_score_correction_bias|(weight|input|k|v)_scale(_inv)?"
+    r"|masked_bias|attn\.bias|position_ids|num_batches_tracked|running_(mean|var))$"
+)
+"""Buffers and quantisation scales, which checkpoints carry and nobody trains."""
+PACKED = {"U8", "I8", "I16", "I32", "I64", "U16", "U32", "U64", "BOOL"}
+
+
+@dataclass(frozen=True)
+class Checkpoint:
+    """What the headers say.
+
+    Attributes:
+        shapes: tensor name → shape; empty where only an index without its shards was given.
+        names: all tensor names.
+        packed: some weights are stored as integers, whose shapes are not those of the model.
+    """
+
+    folder: str
+    shapes: Mapping[str, tuple[int, ...]]
+    names: frozenset[str]
+    packed: bool = False
+
+    @property
+    def params(self) -> int:
+        """Parameters: elements of all tensors but buffers and scales."""
+        return sum(prod(s) for n, s in self.shapes.items() if not NOT_PARAMETERS.search(n))
+
+
+def has_checkpoint(folder: Path) -> bool:
+    """Whether the folder holds a safetensors index or file."""
+    return (folder / INDEX).is_file() or (folder / SINGLE).is_file()
+
+
+def read_checkpoint(folder: Path) -> Checkpoint:
+    """The tensors of a checkpoint's folder.
+
+    Raises:
+        InputError: an index or a header cannot be read, is not of the format, is above its
+            limit, or names a file outside the folder.
+    """
+    index = folder / INDEX
+    if not index.is_file():
+        shapes, packed = _header(folder / SINGLE)
+        return Checkpoint(str(folder), shapes, frozenset(shapes), packed)
+    weight_map = _object(index, _read(index, LARGEST_INDEX_BYTES)).get("weight_map")
+    if not isinstance(weight_map, dict) or not all(
+        isinstance(k, str) and isinstance(v, str) for k, v in weight_map.items()
+    ):
+        raise InputError(f"{index}: weight_map is not an object of tensor names and files")
+    shapes, packed = {}, False
+    for name in sorted(set(weight_map.values())):
+        if Path(name).name != name or name in ("", ".", ".."):
+            raise InputError(f"{index}: {name!r} is not the name of a file in that folder")
+        shard = folder / name
+        if not shard.is_file():  # an index by itself tells names, not shapes
+            return Checkpoint(str(folder), {}, frozenset(weight_map))
+        found, odd = _header(shard)
+        shapes.update(found)
+        packed = packed or odd
+    return Checkpoint(str(folder), shapes, frozenset(weight_map), packed)
+
+
+def corrected(model: Model, checkpoint: Checkpoint) -> Model:
+    """The model with vocabulary, tied head and total as the checkpoint's tensors have them.
+
+    What the config does not explain (an added head, a padded table) goes to ``other_params``, so
+    that the total is the checkpoint's; blocks above the config's layers (multi-token prediction)
+    stay out, as everywhere. A packed or unreadable checkpoint changes nothing but the tied head.
+    """
+    layer = re.compile(r"(?:^|\.)(?:layers|h|blocks?|block)\.(\d+)\.")
+    kept: dict[str, tuple[int, ...]] = {}
+    for name, shape in checkpoint.shapes.items():
+        at = layer.search(name)
+        if at is None or int(at[1]) < model.n_layers or model.towers:
+            kept[name] = shape
+    if model.has_head and not model.towers and model.vocab:
+        model = replace(model, tied=not any(HEAD.search(name) for name in checkpoint.names))
+    if not kept or checkpoint.packed:
+        return model
+    tables = [s for n, s in kept.items() if EMBEDDING.search(n) and len(s) == 2]
+    if tables and model.vocab and not model.towers:
+        rows = {rows for rows, width in tables if width in (model.d_model, model.embedding_width)}
+        model = replace(model, vocab=rows.pop()) if len(rows) == 1 else model
+    total = Checkpoint(checkpoint.folder, kept, checkpoint.names).params
+    return replace(model, other_params=model.other_params + total - params(model))
+
+
+def _read(path: Path, most: int) -> bytes:
+    size = path.stat().st_size
+    if size > most:
+        raise InputError(f"{path}: {size:,} bytes; an index above {most:,} is refused")
+    return path.read_bytes()
+
+
+def _object(path: Path, content: bytes) -> dict[str, Any]:
+    try:
+        values = json.loads(content)
+    except (ValueError, RecursionError):
+        raise InputError(
+            f"{path}: its header is not JSON; expected the safetensors format"
+        ) from None
+    if not isinstance(values, dict):
+        raise InputError(f"{path}: its header is not an object; expected the safetensors format")
+    return values
+
+
+def _header(path: Path) -> tuple[dict[str, tuple[int, ...]], bool]:
+    """(tensor name → shape, whether a tensor of two or more axes holds integers)."""
+    with path.open("rb") as file:
+        length = int.from_bytes(file.read(8), "little")
+        size = path.stat().st_size
+        if not 2 <= length <= min(LARGEST_HEADER_BYTES, max(size - 8, 0)):
+            raise InputError(
+                f"{path}: gives a header of {length:,} bytes in {size:,};"
+                " expected the safetensors format"
+            )
+        values = _object(path, file.read(length))
+    shapes: dict[str, tuple[int, ...]] = {}
+    packed = False
+    for name, entry in values.items():
+        if name == "__metadata__":
+            continue
+        shape = entry.get("shape") if isinstance(entry, dict) else None
+        if not isinstance(shape, list) or not all(
+            isinstance(n, int) and not isinstance(n, bool) and 0 <= n < 2**48 for n in shape
+        ):
+            raise InputError(f"{path}: the shape of {name[:80]!r} is not a list of whole numbers")
+        shapes[name] = tuple(shape)
+        packed = packed or (len(shape) > 1 and entry.get("dtype") in PACKED)
+    return shapes, packed

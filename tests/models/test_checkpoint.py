@@ -1,0 +1,141 @@
+"""A checkpoint's folder: its tensors' shapes are the truth about the model's size."""
+
+import json
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from chipshift.errors import InputError
+from chipshift.models.count import params, params_embedding
+from chipshift.models.hf import read_config
+
+CONFIG: dict[str, Any] = {
+    "model_type": "llama",
+    "hidden_size": 8,
+    "num_hidden_layers": 1,
+    "num_attention_heads": 2,
+    "intermediate_size": 16,
+    "vocab_size": 100,
+}
+LAYER = {
+    "model.layers.0.self_attn.q_proj.weight": [8, 8],
+    "model.layers.0.self_attn.k_proj.weight": [8, 8],
+    "model.layers.0.self_attn.v_proj.weight": [8, 8],
+    "model.layers.0.self_attn.o_proj.weight": [8, 8],
+    "model.layers.0.mlp.gate_proj.weight": [16, 8],
+    "model.layers.0.mlp.up_proj.weight": [16, 8],
+    "model.layers.0.mlp.down_proj.weight": [8, 16],
+    "model.layers.0.input_layernorm.weight": [8],
+    "model.layers.0.post_attention_layernorm.weight": [8],
+}
+ENDS = {"model.embed_tokens.weight": [100, 8], "model.norm.weight": [8]}
+BLOCK = 4 * 64 + 3 * 128 + 16  # one layer's parameters: 656
+
+
+def shard(path: Path, tensors: dict[str, list[int]], dtype: str = "BF16") -> None:
+    """A shard with a header and no data (nobody reads it)."""
+    header = {n: {"dtype": dtype, "shape": s, "data_offsets": [0, 0]} for n, s in tensors.items()}
+    text = json.dumps({"__metadata__": {"format": "pt"}, **header}).encode()
+    path.write_bytes(len(text).to_bytes(8, "little") + text)
+
+
+def folder(path: Path, *shards: dict[str, list[int]], **keys: Any) -> Path:
+    """A checkpoint of these shards with its index and config."""
+    (path / "config.json").write_text(json.dumps({**CONFIG, **keys}))
+    weight_map = {}
+    for i, tensors in enumerate(shards):
+        shard(path / f"model-{i}.safetensors", tensors)
+        weight_map.update(dict.fromkeys(tensors, f"model-{i}.safetensors"))
+    index = {"metadata": {}, "weight_map": weight_map}
+    (path / "model.safetensors.index.json").write_text(json.dumps(index))
+    return path
+
+
+def test_a_checkpoint_that_agrees_changes_nothing(tmp_path: Path) -> None:
+    whole = {**LAYER, **ENDS, "lm_head.weight": [100, 8]}
+    model = read_config(folder(tmp_path, LAYER, {**ENDS, "lm_head.weight": [100, 8]}))
+    assert params(model) == BLOCK + 8 + 2 * 800 == sum(_size(s) for s in whole.values())
+    assert model.other_params == 0
+
+
+def test_no_head_among_the_tensors_means_that_it_is_tied(tmp_path: Path) -> None:
+    model = read_config(folder(tmp_path, {**LAYER, **ENDS}, tie_word_embeddings=False))
+    assert model.tied
+    assert params(model) == BLOCK + 8 + 800
+
+
+def test_a_padded_vocabulary_is_counted_as_it_is_stored(tmp_path: Path) -> None:
+    padded = {**ENDS, "model.embed_tokens.weight": [128, 8], "lm_head.weight": [128, 8]}
+    model = read_config(folder(tmp_path, LAYER, padded))
+    assert model.vocab == 128
+    assert params_embedding(model) == 1024
+    assert params(model) == BLOCK + 8 + 2 * 1024
+
+
+def test_what_the_config_does_not_explain_is_still_counted(tmp_path: Path) -> None:
+    head = {"lm_head.weight": [100, 8], "value_head.weight": [1, 8]}
+    model = read_config(folder(tmp_path, LAYER, {**ENDS, **head}))
+    assert model.other_params == 8
+    assert params(model) == BLOCK + 8 + 1600 + 8
+
+
+def test_buffers_scales_and_prediction_blocks_are_not_parameters(tmp_path: Path) -> None:
+    extra = {
+        "model.layers.0.self_attn.rotary_emb.inv_freq": [2],
+        "model.layers.0.mlp.gate_proj.weight_scale_inv": [1, 1],
+        "model.layers.1.self_attn.q_proj.weight": [8, 8],  # above the config's one layer
+    }
+    model = read_config(folder(tmp_path, LAYER, {**ENDS, "lm_head.weight": [100, 8], **extra}))
+    assert params(model) == BLOCK + 8 + 1600
+
+
+def test_a_single_file_is_a_checkpoint_too(tmp_path: Path) -> None:
+    (tmp_path / "config.json").write_text(json.dumps(CONFIG))
+    shard(tmp_path / "model.safetensors", {**LAYER, **ENDS})
+    assert read_config(tmp_path).tied
+    # the config by itself says otherwise, and by itself it is believed
+    assert not read_config(tmp_path / "config.json").tied
+
+
+def test_packed_weights_do_not_show_the_models_shapes(tmp_path: Path) -> None:
+    (tmp_path / "config.json").write_text(json.dumps(CONFIG))
+    packed = {**LAYER, "model.layers.0.mlp.gate_proj.weight": [16, 1]}
+    shard(tmp_path / "model.safetensors", {**packed, **ENDS, "lm_head.weight": [100, 8]}, "I32")
+    assert params(read_config(tmp_path)) == BLOCK + 8 + 1600
+
+
+def test_an_index_without_its_shards_still_tells_the_names(tmp_path: Path) -> None:
+    model_folder = folder(tmp_path, {**LAYER, **ENDS})
+    (model_folder / "model-0.safetensors").unlink()
+    assert read_config(model_folder).tied
+
+
+@pytest.mark.parametrize(
+    ("content", "sentence"),
+    [
+        (b"", "gives a header of 0 bytes"),
+        (b"\xff" * 16, "bytes in 16; expected the safetensors format"),
+        ((2).to_bytes(8, "little") + b"[]", "its header is not an object"),
+        ((3).to_bytes(8, "little") + b"{{{", "its header is not JSON"),
+        ((14).to_bytes(8, "little") + b'{"a":{"b": 1}}', "the shape of 'a' is not a list"),
+    ],
+)
+def test_a_file_that_is_no_safetensors(tmp_path: Path, content: bytes, sentence: str) -> None:
+    (tmp_path / "config.json").write_text(json.dumps(CONFIG))
+    (tmp_path / "model.safetensors").write_bytes(content)
+    with pytest.raises(InputError, match=sentence):
+        read_config(tmp_path)
+
+
+@pytest.mark.parametrize("name", ["../elsewhere.safetensors", "/etc/passwd", "..", "a/b"])
+def test_an_index_names_files_of_its_own_folder_only(tmp_path: Path, name: str) -> None:
+    (tmp_path / "config.json").write_text(json.dumps(CONFIG))
+    index = {"weight_map": {"model.norm.weight": name}}
+    (tmp_path / "model.safetensors.index.json").write_text(json.dumps(index))
+    with pytest.raises(InputError, match="is not the name of a file in that folder"):
+        read_config(tmp_path)
+
+
+def _size(shape: list[int]) -> int:
+    return shape[0] * (shape[1] if len(shape) > 1 else 1)
