@@ -1,0 +1,391 @@
+"""Shapes that change from batch to batch or grow: packing, padding, growing, indices, loops."""
+
+from __future__ import annotations
+
+import ast
+import re
+
+from chipshift.audit.facts import STEP
+from chipshift.audit.finding import Target
+from chipshift.audit.kinds import TENSOR, UNKNOWN
+from chipshift.audit.names import tail, text
+from chipshift.audit.roles import LoopRole
+from chipshift.audit.walk import Detectors, Reader
+
+VARLEN, RAGGED = "varlen-packing", "variable-length-input"
+GRAPHED: tuple[Target, ...] = ("jax", "torchax", "torch_xla", "neuron")
+"""Targets where a Python loop around the step's work lands in one graph."""
+
+
+def unpad(reader: Reader, node: ast.Call, full: str) -> None:
+    """Unpadding, packing, nested tensors: as many rows as there are tokens."""
+    name = tail(node.func)
+    if name == "pack_padded_sequence":
+        reader.hit(RAGGED, node, "the packed length follows the batch", cause="packed rnn")
+    elif name == "pad_packed_sequence":
+        if any(keyword.arg == "total_length" for keyword in node.keywords):
+            return
+        reader.hit(
+            RAGGED, node, "the padded length follows the batch's longest sample", cause="packed rnn"
+        )
+    elif name.startswith("flash_attn_varlen") and full.startswith("flash_attn"):
+        return
+    elif name in ("nested_tensor", "as_nested_tensor", "nested_tensor_from_jagged"):
+        if full.startswith("torch.nested"):
+            reader.hit(VARLEN, node, "nested tensors have ragged sizes")
+    else:
+        reader.hit(VARLEN, node, f"{name}() packs tokens; the total changes with every batch")
+
+
+def lengths(reader: Reader, node: ast.Assign) -> None:
+    """``cu_seqlens = ...cumsum...``: the offsets are built here."""
+    for target in node.targets:
+        for one in target.elts if isinstance(target, ast.Tuple) else [target]:
+            if re.search(r"(^|_)(cu_seqlens?|cu_seq_lens|cu_lens)(_|$)", tail(one)) and isinstance(
+                node.value, ast.Call
+            ):
+                built = ast.unparse(node.value)
+                if re.search(r"cumsum|arange|pad|tensor|cat", built):
+                    reader.hit(
+                        VARLEN,
+                        node.value,
+                        "builds the offsets of a packed batch",
+                        cause="cu_seqlens",
+                    )
+                return
+
+
+def padded(reader: Reader, node: ast.Call, full: str) -> None:
+    """padding="longest"/True in a tokenizer or collator call."""
+    name = tail(node.func)
+    keywords = {one.arg: one for one in node.keywords}
+    padding = keywords.get("padding")
+    if "pad_to_multiple_of" in keywords:
+        return
+    if padding is not None and isinstance(padding.value, ast.Constant):
+        if padding.value.value in ("longest", True):
+            if name.startswith(("Conv", "nn.Conv")) or "max_length" in name:
+                return
+            reader.hit(RAGGED, padding, "each batch is padded to its own longest sample")
+    elif name.startswith("DataCollator") and name in (
+        "DataCollatorWithPadding",
+        "DataCollatorForSeq2Seq",
+        "DataCollatorForTokenClassification",
+        "DataCollatorForLanguageModeling_",
+    ):
+        reader.hit(RAGGED, node, f"{name} pads each batch to its own longest sample")
+    for keyword in node.keywords:
+        if (
+            keyword.arg == "group_by_length"
+            and isinstance(keyword.value, ast.Constant)
+            and keyword.value.value is True
+        ):
+            reader.hit(RAGGED, keyword, "batches are grouped by length, so their shapes differ")
+
+
+def sequences(reader: Reader, node: ast.Call, full: str) -> None:
+    name = tail(node.func)
+    if name == "pad_across_processes":
+        reader.hit(RAGGED, node, "pads to the longest of the processes, a length that varies")
+        return
+    if name == "pad_sequence":
+        reader.hit(RAGGED, node, "pad_sequence() pads to the longest of the batch")
+
+
+def by_tokens(reader: Reader, node: ast.Call, full: str) -> None:
+    """Batches filled up to a number of tokens: rows and lengths both vary."""
+    if any(keyword.arg == "max_tokens" for keyword in node.keywords):
+        name = tail(node.func)
+        if re.search(r"batch|group", name):
+            reader.hit(RAGGED, node, "batches are filled by tokens: rows and length vary")
+
+
+def longest(reader: Reader, node: ast.Call, full: str) -> None:
+    """max(len(x) for x in batch) where a batch is put together."""
+    if not isinstance(node.func, ast.Name) or not node.args:
+        return
+    first = node.args[0]
+    if not isinstance(first, ast.GeneratorExp | ast.ListComp):
+        return
+    element = first.elt
+    sized = isinstance(element, ast.Call) and tail(element.func) in ("len", "numel", "size")
+    if isinstance(element, ast.Subscript):
+        sized = isinstance(element.value, ast.Attribute) and element.value.attr == "shape"
+    if not sized or not _collating(reader):
+        return
+    reader.hit(RAGGED, node, "the longest sample of the batch decides the shape")
+
+
+def _collating(reader: Reader) -> bool:
+    func = reader.func
+    if re.search(
+        r"collat|pad|batch|__call__|get_batch|prepare", func.name.lower()
+    ) and not re.search(r"__init__|token_ids_to_str|vocab|table|print", func.name.lower()):
+        return (
+            reader.facts.uses_torch
+            or reader.facts.uses_jax
+            or bool(re.search(r"collat", func.name.lower()))
+        )
+    return False
+
+
+def grows(reader: Reader, node: ast.Assign) -> None:
+    """x = cat([x, new]) in a loop, or a cache attribute that is concatenated to."""
+    value = node.value
+    if not isinstance(value, ast.Call) or tail(value.func) not in (
+        "cat",
+        "concat",
+        "concatenate",
+        "hstack",
+        "vstack",
+        "append",
+    ):
+        return
+    full = reader.full(value.func)
+    if not full.startswith(("torch.", "jax.numpy.")) or not value.args:
+        return
+    given = value.args[0]
+    parts = given.elts if isinstance(given, ast.List | ast.Tuple) else [given, *value.args[1:2]]
+    targets = {ast.unparse(one) for one in node.targets}
+    again = any(ast.unparse(part) in targets for part in parts)
+    if again and (reader.loops or _attribute(node.targets[0])) and not _gathers(reader):
+        reader.hit(
+            "growing-concat",
+            value,
+            "the tensor grows at every turn, a new shape each time",
+            needs_step=True,
+        )
+        return
+    past = any(
+        re.search(r"(^|_|\.)(past|cache|cached|prev|layer_past)(_|\.|$|\[)", ast.unparse(part))
+        for part in parts
+    )
+    keys = any(re.search(r"key|value|k|v", one) for one in targets)
+    if past and keys and len(parts) == 2 and reader.func.role != "startup":
+        reader.hit(
+            "growing-concat",
+            value,
+            "a key-value cache that grows with every token",
+            needs_step=True,
+            cause=f"cache {reader.func.name}",
+        )
+
+
+def _attribute(node: ast.expr) -> bool:
+    return isinstance(node, ast.Attribute) and text(node).startswith("self.")
+
+
+def _gathers(reader: Reader) -> bool:
+    """A loop over a fixed list of parts (layers, scales) is unrolled and static."""
+    if not reader.loops:
+        return False
+    loop = reader.loops[-1].node
+    if not isinstance(loop, ast.For):
+        return False
+    written = ast.unparse(loop.iter)
+    if reader.local in (STEP,):
+        return False
+    return bool(
+        re.search(r"self\.\w*(layers|blocks|convs|stages|heads|modules|levels|experts)", written)
+    )
+
+
+def tied_index(reader: Reader, node: ast.Subscript) -> None:
+    """A loop counter as an index in a loop whose turns are graphs of their own."""
+    if not reader.loops or isinstance(node.slice, ast.Constant):
+        return
+    loop = reader.loops[-1]
+    if not _decodes(reader, loop.node) or not isinstance(loop.node, ast.For | ast.While):
+        return
+    names = {one.id for one in ast.walk(node.slice) if isinstance(one, ast.Name)}
+    counters = loop.names & names
+    if not counters:
+        return
+    kind = reader.kind(node.value)
+    if kind not in (TENSOR, UNKNOWN) or (kind == UNKNOWN and not _bufferish(node.value)):
+        return
+    if isinstance(node.ctx, ast.Store):
+        sampled = isinstance(reader.parent(), ast.Assign) and _sampled(reader)
+        rule = "growing-concat" if sampled else "python-int-index"
+        reader.hit(
+            rule,
+            node,
+            "written at a Python counter: every position is a new graph",
+            needs_step=True,
+        )
+    else:
+        reader.hit(
+            "python-int-index",
+            node,
+            "read at a Python counter: every value is a new graph",
+            needs_step=True,
+            confidence="likely",
+        )
+
+
+def _bufferish(node: ast.expr) -> bool:
+    return bool(
+        re.search(r"(^|_)(buf|buffer|cache|tokens|ids|seq|generated|out|mel|frames|x)", tail(node))
+    )
+
+
+def _sampled(reader: Reader) -> bool:
+    parent = reader.parent()
+    value = getattr(parent, "value", None)
+    if isinstance(value, ast.Name):
+        value = reader.value(value)
+    return isinstance(value, ast.Call) and bool(
+        re.search(r"sample|argmax|multinomial|topk|next", ast.unparse(value.func))
+    )
+
+
+def _decodes(reader: Reader, loop: ast.AST) -> bool:
+    """A generation loop: its body calls a model and feeds what it made back in."""
+    if reader.func.role == STEP and reader.func.fact.sure:
+        return False
+    for one in ast.walk(loop):
+        if isinstance(one, ast.Call):
+            name = tail(one.func)
+            if name in ("model", "decoder", "net", "forward", "generator") or name == "self":
+                return True
+    return False
+
+
+def unrolled(reader: Reader, node: ast.For | ast.While) -> None:
+    """Loops that are traced into one graph: accumulation, time steps, layers under jit."""
+    if not reader.loops and isinstance(node, ast.While):
+        return
+    role = reader.upcoming(node)
+    written = ast.unparse(node.iter) if isinstance(node, ast.For) else ""
+    if role is LoopRole.MICRO:
+        if _marks(node):
+            return
+        reader.hit(
+            "unrolled-loop", node, "all micro-steps land in one traced graph", targets=GRAPHED
+        )
+        reader.facts.hazards[-1].end_line = node.lineno
+        return
+    if not isinstance(node, ast.For) or (reader.func.role != STEP and not _recurrent(node)):
+        return
+    if (
+        reader.facts.uses_jax
+        and reader.func.node is not None
+        and (reader.func.node.name in reader.outline.jitted)
+    ):
+        if _feeds_back(node) and not re.search(r"zip\(|enumerate\(\[|range\([234]\)", written):
+            _unrolled(reader, node, "a Python loop under jit is copied out once a turn")
+        return
+    if reader.facts.uses_torch and _recurrent(node) and isinstance(node.iter, ast.Call):
+        limit = node.iter.args[0] if node.iter.args else None
+        if (
+            tail(node.iter.func) == "range"
+            and not isinstance(limit, ast.Constant)
+            and (
+                _feeds_back(node)
+                and re.search(r"step|len|size|shape|T\b|time|max|seq|frames", written)
+                and not re.search(r"layer|block|head|level|stage|depth", written)
+            )
+        ):
+            _unrolled(reader, node, "a loop over time steps is copied out once a step")
+
+
+def _unrolled(reader: Reader, node: ast.For, what: str) -> None:
+    reader.hit("unrolled-loop", node, what, targets=GRAPHED, needs_step=True)
+    if reader.facts.hazards and reader.facts.hazards[-1].line == node.lineno:
+        reader.facts.hazards[-1].end_line = node.lineno
+
+
+def _marks(node: ast.AST) -> bool:
+    return any(
+        isinstance(one, ast.Call) and tail(one.func) in ("mark_step", "sync", "optimizer_step")
+        for one in ast.walk(node)
+    )
+
+
+def _recurrent(node: ast.For) -> bool:
+    """A body that calls something with a state it also assigns (h = cell(h, x))."""
+    return _feeds_back(node)
+
+
+def _feeds_back(node: ast.For) -> bool:
+    for one in node.body:
+        if not isinstance(one, ast.Assign):
+            continue
+        targets = {
+            part.id
+            for target in one.targets
+            for part in ast.walk(target)
+            if isinstance(part, ast.Name)
+        }
+        if any(isinstance(part, ast.Call) for part in ast.walk(one.value)):
+            used = {part.id for part in ast.walk(one.value) if isinstance(part, ast.Name)}
+            if targets & used:
+                return True
+    return False
+
+
+def loader(reader: Reader, node: ast.Call, full: str) -> None:
+    """DataLoader without drop_last=True."""
+    if full != "torch.utils.data.DataLoader":
+        return
+    keywords = {one.arg: one.value for one in node.keywords}
+    if None in keywords or "batch_sampler" in keywords:
+        return
+    last = keywords.get("drop_last")
+    if last is not None and not (isinstance(last, ast.Constant) and last.value is False):
+        return
+    size = keywords.get("batch_size", node.args[1] if len(node.args) > 1 else None)
+    if size is None or (isinstance(size, ast.Constant) and size.value in (1, None)):
+        return
+    sampler = keywords.get("sampler")
+    if isinstance(sampler, ast.Name):
+        sampler = reader.value(sampler)
+    if isinstance(sampler, ast.Call) and tail(sampler.func) not in (
+        "DistributedSampler",
+        "SequentialSampler",
+    ):
+        return
+    if re.search(r"iterable|infinite|stream", ast.unparse(node), re.I):
+        return
+    reader.hit("last-batch-partial", node, "the last batch is smaller than the others")
+
+
+def remainder(reader: Reader, node: ast.Call, full: str) -> None:
+    for keyword in node.keywords:
+        if (
+            keyword.arg == "drop_remainder"
+            and isinstance(keyword.value, ast.Constant)
+            and keyword.value.value is False
+        ):
+            reader.hit("last-batch-partial", keyword, "the last batch keeps its own size")
+
+
+def skipping(reader: Reader, node: ast.If) -> None:
+    """``if b.size(0) != expected: continue`` before a collective."""
+    if len(node.body) != 1 or not isinstance(node.body[0], ast.Continue) or not reader.loops:
+        return
+    test = node.test
+    if isinstance(test, ast.Compare) and isinstance(test.ops[0], ast.NotEq | ast.Lt):
+        written = ast.unparse(test.left)
+        if re.search(r"\.size\(0\)|\.shape\[0\]|^len\(", written):
+            reader.hit("last-batch-partial", test, "this rank alone skips the short batch")
+
+
+def register(found: Detectors) -> None:
+    found.on_call(
+        "unpad_input pad_input index_first_axis pack_padded_sequence pad_packed_sequence "
+        "flash_attn_varlen_func flash_attn_varlen_qkvpacked_func nested_tensor as_nested_tensor "
+        "flash_attn_varlen_kvpacked_func DataCollatorWithFlattening nested_tensor_from_jagged "
+        "_upad_input _get_unpad_data"
+    )(unpad)
+    found.on_statement(ast.Assign)(lengths)
+    found.any_call.append(lambda reader, node, callee: padded(reader, node, callee))
+    found.on_call("pad_sequence pad_across_processes")(sequences)
+    found.any_call.append(lambda reader, node, callee: by_tokens(reader, node, callee))
+    found.on_call("max")(longest)
+    found.on_statement(ast.Assign)(grows)
+    found.subscripts.append(tied_index)
+    found.on_statement(ast.For, ast.While)(unrolled)
+    found.on_call("DataLoader")(loader)
+    found.on_call("batch iter")(remainder)
+    found.on_statement(ast.If)(skipping)

@@ -1,0 +1,378 @@
+"""Joins the files: resolves calls across them, tells where each function runs, follows kernels."""
+
+from __future__ import annotations
+
+from collections import defaultdict
+from collections.abc import Sequence
+from dataclasses import dataclass, field
+
+from chipshift.audit.facts import (
+    EPOCH,
+    EVAL,
+    HOST,
+    NEVER,
+    STARTUP,
+    STEP,
+    CallSite,
+    FileFacts,
+    FuncFact,
+    Hazard,
+)
+from chipshift.audit.names import words
+
+RANK = {NEVER: 0, HOST: 1, STARTUP: 2, EPOCH: 3, EVAL: 4, STEP: 5}
+Key = tuple[str, str]
+"""(file, local qualified name of a function)."""
+GENERIC = words(
+    """forward step call run train eval build load save init reset close next get set add apply
+    process compute loss encode decode sample predict log main setup parse backward __init__
+    state_dict load_state_dict item mean detach all any log_metrics"""
+)
+
+
+@dataclass(slots=True)
+class Place:
+    """Where a function runs; ``sure`` when its shape or its callers say so."""
+
+    where: str
+    sure: bool = False
+    looped: bool = False
+
+
+@dataclass(slots=True)
+class Linked:
+    """The tree joined: places of all functions and the kernels behind them."""
+
+    places: dict[Key, Place] = field(default_factory=dict)
+    functions: dict[Key, FuncFact] = field(default_factory=dict)
+    unresolved_files: int = 0
+    unresolved_imports: int = 0
+
+
+class Index:
+    """Finds what a dotted name is in the tree."""
+
+    def __init__(self, files: Sequence[FileFacts]) -> None:
+        self.by_tail: dict[str, list[FileFacts]] = defaultdict(list)
+        self.functions: dict[str, dict[str, FuncFact]] = {}
+        self.methods: dict[str, list[Key]] = defaultdict(list)
+        self.roots: set[str] = set()
+        for facts in files:
+            self.by_tail[facts.module.rsplit(".", 1)[-1]].append(facts)
+            table = {one.name: one for one in facts.funcs}
+            self.functions[facts.file] = table
+            for name in table:
+                head, _, last = name.rpartition(".")
+                if head:
+                    self.methods[last].append((facts.file, name))
+            self.roots.update(facts.module.split(".")[:3])
+
+    def module(self, dotted: str) -> FileFacts | None:
+        """The file whose module is ``dotted``, or ends with it below a source folder."""
+        best: FileFacts | None = None
+        for facts in self.by_tail.get(dotted.rsplit(".", 1)[-1], ()):
+            if facts.module == dotted:
+                return facts
+            if facts.module.endswith("." + dotted) and (
+                best is None or len(facts.module) < len(best.module)
+            ):
+                best = facts
+        return best
+
+    def find(self, dotted: str, depth: int = 0) -> tuple[FileFacts, str] | None:
+        """(file, name in it) of a dotted name, through re-exports."""
+        if depth > 4:
+            return None
+        head, _, last = dotted.rpartition(".")
+        tail = last
+        while head:
+            facts = self.module(head)
+            if facts is not None:
+                return self._inside(facts, tail, depth)
+            head, _, more = head.rpartition(".")
+            tail = f"{more}.{tail}"
+        return None
+
+    def _inside(self, facts: FileFacts, name: str, depth: int) -> tuple[FileFacts, str] | None:
+        table = self.functions[facts.file]
+        if name in table or name.split(".")[0] in facts.classes:
+            return facts, name
+        first, _, rest = name.partition(".")
+        target = facts.imports.get(first)
+        if target is not None:
+            return self.find(f"{target}.{rest}" if rest else target, depth + 1)
+        for star, package in facts.imports.items():
+            if star.startswith("*"):
+                found = self.find(f"{package}.{name}", depth + 1)
+                if found is not None:
+                    return found
+        return None
+
+    def external(self, facts: FileFacts, dotted: str, depth: int = 0) -> str:
+        """The dotted name outside the tree that an in-tree name re-exports; "" if none."""
+        if depth > 4:
+            return ""
+        head, _, last = dotted.rpartition(".")
+        found = self.module(head) if head else None
+        if found is None:
+            return dotted if depth else ""
+        target = found.imports.get(last)
+        return self.external(found, target, depth + 1) if target else ""
+
+
+def resolve(index: Index, facts: FileFacts, func: FuncFact, callee: str) -> list[Key]:
+    """Functions of the tree that a call may enter."""
+    table = index.functions[facts.file]
+    if callee.startswith("self."):
+        return _method(index, facts, func.name.rpartition(".")[0], callee[5:], 0)
+    if callee.startswith("."):
+        name = callee[1:]
+        keys = index.methods.get(name, [])
+        return keys if name not in GENERIC and 1 <= len(keys) <= 2 else []
+    if "." not in callee:
+        scope = func.name
+        while True:
+            local = f"{scope}.{callee}" if scope else callee
+            if local in table:
+                return [(facts.file, local)]
+            if not scope:
+                break
+            scope = scope.rpartition(".")[0]
+        if callee in facts.classes:
+            return [(facts.file, f"{callee}.__init__")] if f"{callee}.__init__" in table else []
+        return []
+    head, _, last = callee.rpartition(".")
+    if head in facts.classes:
+        return _method(index, facts, head, "forward" if last == "apply" else last, 0)
+    found = index.find(callee)
+    if found is None:
+        return []
+    where, name = found
+    there = index.functions[where.file]
+    if name in there:
+        return [(where.file, name)]
+    if name in where.classes and f"{name}.__init__" in there:
+        return [(where.file, f"{name}.__init__")]
+    owner, _, method = name.rpartition(".")
+    if owner in where.classes:
+        return _method(index, where, owner, "forward" if method == "apply" else method, 0)
+    return []
+
+
+def _method(index: Index, facts: FileFacts, owner: str, name: str, depth: int) -> list[Key]:
+    """A method of a class or of its bases."""
+    table = index.functions[facts.file]
+    if f"{owner}.{name}" in table:
+        return [(facts.file, f"{owner}.{name}")]
+    if depth > 3:
+        return []
+    for base in facts.classes.get(owner.rsplit(".", 1)[-1], ()):
+        first, _, rest = base.partition(".")
+        if base in facts.classes:
+            found = _method(index, facts, base, name, depth + 1)
+            if found:
+                return found
+            continue
+        dotted = facts.imports.get(first)
+        if dotted is None:
+            continue
+        where = index.find(f"{dotted}.{rest}" if rest else dotted)
+        if where is not None and where[1] in where[0].classes:
+            found = _method(index, where[0], where[1], name, depth + 1)
+            if found:
+                return found
+    return []
+
+
+Edges = dict[Key, list[tuple[Key, CallSite]]]
+
+
+def edges(index: Index, files: Sequence[FileFacts]) -> tuple[Edges, Edges]:
+    """(calls out of each function, calls into each function)."""
+    out: Edges = defaultdict(list)
+    into: Edges = defaultdict(list)
+    for facts in files:
+        for func in facts.funcs:
+            key = (facts.file, func.name)
+            for site in func.calls:
+                for target in resolve(index, facts, func, site.callee):
+                    if target != key:
+                        out[key].append((target, site))
+                        into[target].append((key, site))
+    return out, into
+
+
+def _seed(func: FuncFact, called: bool) -> Place:
+    if not func.name:
+        return Place(STARTUP, True)
+    if func.sure:
+        return Place(func.role or STEP, True)
+    if called:
+        return Place(NEVER)
+    return Place(func.role or STEP, False)
+
+
+def places(
+    files: Sequence[FileFacts], out: Edges, into: Edges, entry: Key | None
+) -> dict[Key, Place]:
+    """Where every function runs, spread along the calls until nothing changes."""
+    found: dict[Key, Place] = {}
+    fixed: set[Key] = set()
+    for facts in files:
+        for func in facts.funcs:
+            key = (facts.file, func.name)
+            found[key] = _seed(func, bool(into.get(key)))
+            if func.sure or not func.name:
+                fixed.add(key)
+    if entry is not None:
+        found[entry] = Place(STEP, True)
+        fixed.add(entry)
+    work = [key for key, place in found.items() if place.where != NEVER]
+    work.sort()
+    while work:
+        key = work.pop()
+        here = found[key]
+        for target, site in out.get(key, ()):
+            if site.guarded or target not in found or target in fixed:
+                continue
+            where = site.local or here.where
+            if here.where in (EVAL, HOST):
+                where = here.where
+            if site.cadence and where == STEP:
+                where = EVAL
+            there = found[target]
+            looped = there.looped or site.looped or here.looped
+            if RANK[where] > RANK[there.where] or (looped and not there.looped):
+                better = where if RANK[where] > RANK[there.where] else there.where
+                found[target] = Place(better, here.sure or bool(site.local), looped)
+                work.append(target)
+    _unreached(files, found, into)
+    return found
+
+
+def _unreached(files: Sequence[FileFacts], found: dict[Key, Place], into: Edges) -> None:
+    """Functions called only from each other keep what their own shape says."""
+    for facts in files:
+        for func in facts.funcs:
+            key = (facts.file, func.name)
+            if found[key].where == NEVER:
+                callers = into.get(key, [])
+                if callers and all(site.guarded for _, site in callers):
+                    continue
+                found[key] = Place(func.role or STEP, False)
+
+
+WRAPPED = {
+    "flash-attn-kernel": "flash-attn-kernel",
+    "triton-kernel": "triton-kernel",
+    "third-party-gpu-kernel": "third-party-gpu-kernel",
+}
+
+
+def kernels(
+    files: Sequence[FileFacts], index: Index, out: Edges, functions: dict[Key, FuncFact]
+) -> None:
+    """Add hazards where a file imports and calls in-tree functions that are kernels inside."""
+    bound: dict[Key, str] = {key: func.kernel for key, func in functions.items() if func.kernel}
+    for _ in range(3):
+        grown = {
+            key: bound[target]
+            for key, calls in out.items()
+            if key not in bound and functions[key].name
+            for target, site in calls
+            if target in bound and not site.guarded and target[0] == key[0]
+        }
+        bound.update(grown)
+    if not bound:
+        return
+    for facts in files:
+        _wrapped(facts, index, bound)
+
+
+def _wrapped(facts: FileFacts, index: Index, bound: dict[Key, str]) -> None:
+    for local, dotted in facts.imports.items():
+        if local.startswith("*"):
+            continue
+        found = index.find(dotted)
+        if found is None or found[0].file == facts.file:
+            continue
+        where, name = found
+        rule = bound.get((where.file, name)) or bound.get((where.file, f"{name}.forward"), "")
+        if not rule or (
+            name in where.classes and f"{name}.forward" not in index.functions[where.file]
+        ):
+            continue
+        line = next((one for one in facts.import_lines if one[0] == dotted and not one[3]), None)
+        if line is None:
+            continue
+        kind = WRAPPED.get(rule, "cuda-extension")
+        what = f"{name} of {where.module} is a device kernel inside"
+        sites = [
+            (func, site)
+            for func in facts.funcs
+            for site in func.calls
+            if site.callee == dotted and not site.guarded
+        ]
+        facts.hazards.append(
+            Hazard(
+                kind,
+                line[1],
+                line[1],
+                f"imports {local}: {what}",
+                raises=True,
+                confidence="likely",
+                cause=f"wrapped {where.module} {kind}",
+            )
+        )
+        for func, site in sites:
+            facts.hazards.append(
+                Hazard(
+                    kind,
+                    site.line,
+                    site.line,
+                    what,
+                    func=func.name,
+                    local=site.local,
+                    confidence="likely",
+                    cause=f"wrapped {where.module} {kind}",
+                )
+            )
+
+
+def in_tree(facts: FileFacts, index: Index) -> None:
+    """Drop package hazards whose package is the tree itself."""
+    kept = []
+    for hazard in facts.hazards:
+        if hazard.cause.startswith("import "):
+            root = hazard.cause.split(" ", 1)[1]
+            if root in index.roots and any(
+                one.module.split(".")[0] == root or f".{root}." in f".{one.module}."
+                for one in index.by_tail.get(root, ())
+            ):
+                continue
+        kept.append(hazard)
+    facts.hazards = kept
+
+
+def link(files: Sequence[FileFacts], entry: Key | None = None) -> Linked:
+    """Join the files of a tree (see the module's text)."""
+    index = Index(files)
+    linked = Linked()
+    for facts in files:
+        for func in facts.funcs:
+            linked.functions[(facts.file, func.name)] = func
+        in_tree(facts, index)
+    out, into = edges(index, files)
+    linked.places = places(files, out, into, entry)
+    kernels(files, index, out, linked.functions)
+    for facts in files:
+        missing = sum(
+            1
+            for dotted, _, _, _ in facts.import_lines
+            if dotted.split(".")[0] in index.roots
+            and index.find(dotted) is None
+            and index.module(dotted) is None
+        )
+        linked.unresolved_imports += missing
+        linked.unresolved_files += bool(missing)
+    return linked
