@@ -1,5 +1,6 @@
 """chipshift's own job file: what it says is what is read, and what is written reads back."""
 
+from dataclasses import replace
 from pathlib import Path
 
 import pytest
@@ -21,7 +22,7 @@ def read(tmp_path: Path, text: str) -> TrainJob:
 
 def assert_same(a: TrainJob, b: TrainJob) -> None:
     """Equal in everything that an estimate uses."""
-    assert a.model == b.model
+    assert replace(a.model, defaults=()) == replace(b.model, defaults=())
     assert a.sequences_per_step.value == b.sequences_per_step.value
     assert a.seq_len.value == b.seq_len.value
     assert a.precision.value == b.precision.value

@@ -10,6 +10,7 @@ from chipshift.jobs.check import check_plan
 from chipshift.jobs.draft import DEGREES, FIELDS, Draft
 from chipshift.jobs.job import Assumed, Given, Precision, Stated, TrainJob
 from chipshift.jobs.plan import Plan
+from chipshift.jobs.settle import settle
 from chipshift.machines.machine import Machine
 
 T = TypeVar("T")
@@ -28,9 +29,10 @@ def complete(draft: Draft, files: tuple[str, ...]) -> TrainJob:
         InputError: the model or the sequence length is missing, or figures contradict each other.
     """
     if draft.get("model") is None:
+        said = f"trains '{draft.wanted_model}', which is not a shipped model"
         raise InputError(
-            f"{draft.file} does not say which model it trains; expected --model with a preset "
-            "name or a config.json"
+            f"{draft.file} {said if draft.wanted_model else 'does not say which model it trains'}; "
+            "expected --model with a preset name or a config.json"
         )
     seq_len = draft.values.get("seq_len")
     if seq_len is None:
@@ -38,6 +40,7 @@ def complete(draft: Draft, files: tuple[str, ...]) -> TrainJob:
             f"{draft.file} does not give the sequence length; expected --set seq_len=N"
         )
     _devices_of_nodes(draft)
+    settle(draft)
     assumed = list(draft.assumed)
     batch, microbatch, accumulation, batch_open = _batch(draft)
     plan = _plan(draft, microbatch, accumulation)
@@ -159,7 +162,10 @@ def _batch(draft: Draft) -> tuple[Stated[int], float, int, bool]:
         axis = draft.open_axis
         replicas = (draft.get("dp") or 1) * (draft.get("fsdp") or 1)
     if total is None and micro is None:
-        raise InputError(f"{draft.file} gives no batch; expected --set sequences_per_step=N")
+        raise InputError(
+            f"{draft.file} gives no batch; expected --set sequences_per_step=N, or the training "
+            "file that gives it, beside this one"
+        )
     if total is None:
         why = f"microbatch {micro:g} × accumulation {accumulation or 1} × replicas"
         value = micro * (accumulation or 1) * replicas

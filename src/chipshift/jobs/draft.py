@@ -49,6 +49,14 @@ FIELDS = {
     "trainable_fraction": "share of parameters trained",
     "loss_chunks": "pieces of the loss",
     "name": "name",
+    "sharding": "data parallelism",
+    "shard_group": "devices a group of hybrid sharding",
+    "mixed": "mixed precision",
+    "loaded": "dtype in which the weights are held",
+    "engine": "what runs the data parallelism",
+    "lora_rank": "rank of the adapters",
+    "lora_targets": "matrices with adapters",
+    "quantised": "dtype of the frozen weights",
 }
 """Every field a reader may fill, in words."""
 
@@ -63,6 +71,7 @@ class Draft:
         open_axis: ``dp`` or ``fsdp``: the axis that takes the devices the others leave, or "".
         uneven_pp: the framework lets stages hold different numbers of layers.
         kv_replicated: the framework copies key/value heads where tp exceeds them.
+        wanted_model: a model the file names that is not shipped.
     """
 
     file: str
@@ -71,6 +80,7 @@ class Draft:
     open_axis: str = ""
     uneven_pp: bool = True
     kv_replicated: bool = True
+    wanted_model: str = ""
     flags: list[Flag] = field(default_factory=list)
     understood: list[Understood] = field(default_factory=list)
     ignored: list[Ignored] = field(default_factory=list)
@@ -127,6 +137,7 @@ def join(drafts: list[Draft]) -> Draft:
                     shown = f"the model of {_where(mine)} was taken, its file being named first"
                 first.ignored.append(Ignored(name, value.file, value.line, True, shown))
         first.open_axis = first.open_axis or other.open_axis
+        first.wanted_model = first.wanted_model or other.wanted_model
         first.uneven_pp = first.uneven_pp and other.uneven_pp
         first.kv_replicated = first.kv_replicated and other.kv_replicated
         first.flags += [entry for entry in other.flags if entry not in first.flags]

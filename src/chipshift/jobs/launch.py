@@ -11,9 +11,9 @@ import re
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field
 
+from chipshift.jobs.context import Context
 from chipshift.jobs.draft import Draft
 from chipshift.jobs.job import Given, Understood
-from chipshift.jobs.overrides import Overrides
 from chipshift.jobs.settings import Setting, as_integer
 from chipshift.jobs.shell.resolve import Command, Resolved, resolve
 from chipshift.jobs.shell.values import Field
@@ -69,15 +69,17 @@ class Launch:
     options: dict[str, Field] = field(default_factory=dict)
 
 
-def read_launch(source: Source, overrides: Overrides, beside: Mapping[str, str]) -> Launch:
+def read_launch(source: Source, context: Context) -> Launch:
     """Resolve a script with what its scheduler directives say."""
     options: dict[str, Field] = {}
     for number, line in enumerate(source.text.split("\n"), start=1):
         if match := _DIRECTIVE.match(line):
             words = [Field(word, number) for word in match.group(1).split("#")[0].split()]
             options.update(_options(words))
-    found = resolve(source.text, source.path, overrides.given, _slurm(options), beside)
-    overrides.used |= found.environment.used_fixed
+    fixed = context.overrides.given
+    found = resolve(source.text, source.path, fixed, _slurm(options), context.texts())
+    context.overrides.used |= found.environment.used_fixed
+    context.consumed |= found.sourced
     launch = Launch(found, options)
     for command in found.commands:
         launch.options = {**_options(_launcher_words(command)), **launch.options}

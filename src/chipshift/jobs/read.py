@@ -8,6 +8,7 @@ from pathlib import Path
 
 from chipshift.errors import InputError
 from chipshift.jobs.complete import complete
+from chipshift.jobs.context import Context
 from chipshift.jobs.draft import Draft, join
 from chipshift.jobs.job import Given, TrainJob
 from chipshift.jobs.overrides import Overrides
@@ -36,25 +37,42 @@ def read_job(
     """
     if not paths:
         raise InputError("no job file was named; expected at least one")
-    settings = Overrides(dict(overrides or {}))
+    sources = [load(path) for path in paths]
     named = named_model(model) if model is not None else None
-    drafts = [read_draft(load(path), settings, named is not None) for path in paths]
+    context = Context(
+        overrides=Overrides(dict(overrides or {})),
+        model_named=named is not None,
+        beside={source.path.rsplit("/", 1)[-1]: source for source in sources},
+    )
+    drafts = _drafts(sources, context)
     draft = join(drafts)
     if named is not None:
         draft.put("model", Given(named, "--model"))
-    settings.apply(draft)
+    context.overrides.apply(draft)
     return complete(draft, tuple(paths))
 
 
-def read_draft(source: Source, settings: Overrides, model_named: bool = False) -> Draft:
-    """One file as a draft, by the reader that its content asks for.
+def _drafts(sources: list[Source], context: Context) -> list[Draft]:
+    """Every file's draft, but for those that another of them takes in (``source conf.sh``)."""
+    drafts: list[tuple[Source, Draft]] = []
+    refused: list[tuple[Source, InputError]] = []
+    for source in sources:
+        try:
+            drafts.append((source, read_draft(source, context)))
+        except InputError as error:
+            refused.append((source, error))
+    for source, error in refused:
+        if source.path.rsplit("/", 1)[-1] not in context.consumed:
+            raise error
+    return [
+        draft for source, draft in drafts if source.path.rsplit("/", 1)[-1] not in context.consumed
+    ]
 
-    Args:
-        model_named: ``--model`` was given, so that a reader need not resolve the file's own.
-    """
-    form = recognise(source)
-    reader = importlib.import_module(f"chipshift.jobs.readers.{form}")
-    draft: Draft = reader.read(source, settings, model_named)
+
+def read_draft(source: Source, context: Context) -> Draft:
+    """One file as a draft, by the reader that its content asks for."""
+    reader = importlib.import_module(f"chipshift.jobs.readers.{recognise(source)}")
+    draft: Draft = reader.read(source, context)
     return draft
 
 

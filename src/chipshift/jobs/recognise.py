@@ -7,15 +7,58 @@ import re
 from chipshift.errors import InputError
 from chipshift.jobs.source import Source
 
-FORMATS = ("native", "torchtitan", "megatron")
-"""Names of the readers, each a module of ``jobs/readers``."""
-
 _TABLE = re.compile(r"^[ \t]*\[\[?[ \t]*([A-Za-z0-9_.\"'-]+)[ \t]*\]\]?[ \t]*(?:#.*)?$", re.M)
 _TOML_PAIR = re.compile(r"^[ \t]*[A-Za-z0-9_.-]+[ \t]*=[ \t]*\S", re.M)
 _NATIVE_TABLES = {"job", "plan", "precision", "machine", "assumed", "flag", "model"}
 _TITAN_TABLES = {"training", "parallelism", "activation_checkpoint", "lr_scheduler", "checkpoint"}
 _MEGATRON = re.compile(
     r"--(?:tensor-model-parallel-size|micro-batch-size|hidden-size|num-layers)\b"
+)
+_TRAINER_COMMAND = re.compile(r"--(?:per[_-]device[_-]train[_-]batch|model[_-]name[_-]or[_-]path)")
+_JSON_KEY = re.compile(r"\"([A-Za-z_][\w.-]*)\"[ \t]*:")
+_YAML_KEY = re.compile(r"^[ ]{0,8}(?:- )?[\"']?([A-Za-z_][\w.-]*)[\"']?[ \t]*:(?=[ \t\n]|$)", re.M)
+_TOP_KEY = re.compile(r"^[\"']?([A-Za-z_][\w.-]*)[\"']?[ \t]*:(?=[ \t\n]|$)", re.M)
+_PYTHON = re.compile(r"^[ \t]*(?:import|from|def|class|@)[ \t]*\w", re.M)
+YAML_FORMATS: tuple[tuple[str, tuple[frozenset[str], ...]], ...] = (
+    ("accelerate", (frozenset({"distributed_type"}),)),
+    ("torchtune", (frozenset({"_component_"}),)),
+    (
+        "llamafactory",
+        (
+            frozenset({"finetuning_type", "stage"}),
+            frozenset({"cutoff_len"}),
+            frozenset({"finetuning_type", "model_name_or_path"}),
+        ),
+    ),
+    ("axolotl", (frozenset({"base_model"}),)),
+    (
+        "transformers",
+        (
+            frozenset({"per_device_train_batch_size"}),
+            frozenset({"model_name_or_path"}),
+            frozenset({"gradient_accumulation_steps", "learning_rate"}),
+        ),
+    ),
+)
+"""YAML formats and the sets of keys, any of which tells one; the first that fits is taken."""
+
+JSON_FORMATS: tuple[tuple[str, tuple[frozenset[str], ...]], ...] = (
+    ("hf_config", (frozenset({"model_type"}), frozenset({"architectures"}))),
+    (
+        "deepspeed",
+        (
+            frozenset({"zero_optimization"}),
+            frozenset({"train_micro_batch_size_per_gpu"}),
+            frozenset({"train_batch_size"}),
+        ),
+    ),
+    ("transformers", YAML_FORMATS[-1][1]),
+)
+
+KNOWN = (
+    "a chipshift or torchtitan TOML, a Megatron-LM or Trainer launch script, a DeepSpeed, "
+    "TrainingArguments or config JSON, an Accelerate, axolotl, LLaMA-Factory, TRL or torchtune "
+    "YAML, or a script that calls TrainingArguments"
 )
 
 
@@ -28,14 +71,18 @@ def recognise(source: Source) -> str:
     text = source.text
     if not text.strip():
         raise InputError(f"{source.path} is empty; expected a job file")
-    if form := _toml(text):
-        return form
-    if _MEGATRON.search(text):
-        return "megatron"
-    raise InputError(
-        f"{source.path} is in no format known here; expected a torchtitan or chipshift TOML, or a "
-        "Megatron-LM launch script"
-    )
+    form = _json(text) or _toml(text) or _script(text) or _python(text) or _yaml(text)
+    if not form:
+        raise InputError(f"{source.path} is in no format known here; expected {KNOWN}")
+    return form
+
+
+def _json(text: str) -> str:
+    head = re.match(r"(?:\s+|//[^\n]*\n|/\*.*?\*/)*", text, re.S)
+    if head is None or text[head.end() : head.end() + 1] != "{":
+        return ""
+    keys = set(_JSON_KEY.findall(text))
+    return next((name for name, sets in JSON_FORMATS if any(s <= keys for s in sets)), "")
 
 
 def _toml(text: str) -> str:
@@ -51,3 +98,25 @@ def _toml(text: str) -> str:
             return "torchtitan"
         return "native"
     return ""
+
+
+def _script(text: str) -> str:
+    """A launch script, by the arguments it passes."""
+    if _MEGATRON.search(text):
+        return "megatron"
+    if _TRAINER_COMMAND.search(text):
+        return "transformers"
+    return ""
+
+
+def _python(text: str) -> str:
+    if not _PYTHON.search(text):
+        return ""
+    if re.search(r"\b\w*(?:TrainingArguments|SFTConfig|DPOConfig)\(", text):
+        return "transformers"
+    return ""
+
+
+def _yaml(text: str) -> str:
+    keys = set(_YAML_KEY.findall(text))
+    return next((name for name, sets in YAML_FORMATS if any(s <= keys for s in sets)), "")

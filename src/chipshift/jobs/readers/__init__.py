@@ -1,6 +1,6 @@
-"""One module a format, each with ``read(source, overrides, model_named) -> Draft``.
+"""One module a format, each with ``read(source, context) -> Draft``.
 
-``source`` is the file's text, ``overrides`` what ``--set`` lays over it, ``model_named`` whether
-``--model`` makes resolving the file's own model needless. A reader raises InputError in one
-sentence, executes nothing, and accounts for every key: understood, assumed or ignored.
+``source`` is the file's text, ``context`` what ``--set`` and ``--model`` say and the files named
+beside it. A reader raises InputError in one sentence, executes nothing, opens no file, and
+accounts for every key: understood, assumed or ignored.
 """

@@ -10,6 +10,7 @@ import re
 from collections.abc import Mapping
 
 from chipshift.errors import InputError
+from chipshift.jobs.context import Context
 from chipshift.jobs.draft import Draft
 from chipshift.jobs.job import Given
 from chipshift.jobs.launch import (
@@ -41,18 +42,18 @@ BF16_WHY = (
 )
 
 
-def read(source: Source, overrides: Overrides, model_named: bool) -> Draft:
+def read(source: Source, context: Context) -> Draft:
     """Read one script; see ``readers/__init__``."""
     draft = Draft(source.path, "megatron", uneven_pp=False, kv_replicated=True)
-    launch = read_launch(source, overrides, {})
+    launch = read_launch(source, context)
     words = training_command(launch, source.path)
     settings = as_settings(words, source.path)
-    lay_over(settings, overrides)
+    lay_over(settings, context.overrides)
     sheet = Sheet(settings, draft)
     put_machine(draft, launch)
     put_environment(draft, launch)
     _unset(draft, launch)
-    fill(sheet, model_named)
+    fill(sheet, context.model_named)
     return draft
 
 

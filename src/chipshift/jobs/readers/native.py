@@ -7,6 +7,7 @@ from pathlib import Path, PurePosixPath
 from typing import TYPE_CHECKING, Any
 
 from chipshift.errors import InputError, nearest
+from chipshift.jobs.context import Context
 from chipshift.jobs.draft import Draft
 from chipshift.jobs.exact_model import decode_model
 from chipshift.jobs.job import Flag, Given, Understood
@@ -41,15 +42,15 @@ PRECISION: tuple[str, ...] = (
 DEFAULT_WHY = "not stated; the job file's default"
 
 
-def read(source: Source, overrides: Overrides, model_named: bool) -> Draft:
+def read(source: Source, context: Context) -> Draft:
     """Read one file; see ``readers/__init__``."""
     tree, lines = parse(source), key_lines(source.text)
-    _lay_over(tree, overrides)
+    _lay_over(tree, context.overrides)
     table = validated(tree, source.path, lines)
     draft = Draft(source.path, "native")
     if table.name:
         draft.put("name", Given(table.name, source.path, lines.get("name")))
-    if not model_named:
+    if not context.model_named:
         draft.put("model", _model(table.model, source, lines))
     _take(draft, "job", table.job, JOB, lines)
     if table.job.sequences_per_step is not None:

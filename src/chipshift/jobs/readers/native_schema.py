@@ -11,7 +11,9 @@ from typing import Any, Literal
 from pydantic import BaseModel, ConfigDict, Field
 
 MOST = 10**12
-Dtype = Literal["fp32", "tf32", "bf16", "fp16", "fp8", "int8", "fp4", "mxfp4", "nvfp4", "none"]
+Dtype = Literal[
+    "fp32", "tf32", "bf16", "fp16", "fp8", "int8", "int4", "fp4", "mxfp4", "nvfp4", "none"
+]
 
 
 class _Table(BaseModel):

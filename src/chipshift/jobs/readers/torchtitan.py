@@ -9,9 +9,9 @@ torchtitan/train.py and torchtitan/distributed/parallel_dims.py, same dates.
 from __future__ import annotations
 
 from chipshift.errors import InputError
+from chipshift.jobs.context import Context
 from chipshift.jobs.draft import Draft
 from chipshift.jobs.job import Given
-from chipshift.jobs.overrides import Overrides
 from chipshift.jobs.settings import Sheet, flatten, wrong
 from chipshift.jobs.source import Source
 from chipshift.jobs.toml_lines import key_lines, parse
@@ -37,13 +37,13 @@ FSDP_WHY = (
 )
 
 
-def read(source: Source, overrides: Overrides, model_named: bool) -> Draft:
+def read(source: Source, context: Context) -> Draft:
     """Read one file; see ``readers/__init__``."""
     draft = Draft(source.path, "torchtitan", kv_replicated=False)
     settings = flatten(parse(source), source.path, key_lines(source.text))
-    overrides.lay_over(settings)
+    context.overrides.lay_over(settings)
     sheet = Sheet(settings, draft)
-    _model(sheet, model_named)
+    _model(sheet, context.model_named)
     _degrees(sheet)
     _batch(sheet)
     _pipeline(sheet)

@@ -70,6 +70,7 @@ class Resolved:
     commands: list[Command] = field(default_factory=list)
     environment: Environment = field(default_factory=lambda: Environment({}))
     skipped: list[tuple[int, str]] = field(default_factory=list)
+    sourced: set[str] = field(default_factory=set)
 
 
 def resolve(
@@ -282,6 +283,7 @@ class _Walker:
         self.depth += 1
         if self.depth > 10:
             raise InputError(f"{self.file}:{path.line}: sourced files nest more than 10 deep")
+        self.found.sourced.add(base)
         before, self.file = self.file, base
         status = self.run(parse(text, base, 1, self.depth))
         self.file = before

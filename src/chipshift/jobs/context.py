@@ -1,0 +1,37 @@
+"""What a reader may know besides its own file."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+
+from chipshift.jobs.overrides import Overrides
+from chipshift.jobs.source import Source
+
+
+@dataclass
+class Context:
+    """Shared by the readers of one job.
+
+    Attributes:
+        overrides: what ``--set`` lays over the files.
+        model_named: ``--model`` was given: a reader need not resolve the file's own model.
+        beside: every file of the job by base name, for those that name one another.
+        consumed: base names that another file has taken in (``source``, ``--deepspeed``).
+    """
+
+    overrides: Overrides = field(default_factory=lambda: Overrides({}))
+    model_named: bool = False
+    beside: Mapping[str, Source] = field(default_factory=dict)
+    consumed: set[str] = field(default_factory=set)
+
+    def neighbour(self, path: str) -> Source | None:
+        """The file of that name among those the user gave; no other file is ever opened."""
+        base = path.replace("\\", "/").rsplit("/", 1)[-1]
+        found = self.beside.get(base)
+        if found is not None:
+            self.consumed.add(base)
+        return found
+
+    def texts(self) -> dict[str, str]:
+        return {name: source.text for name, source in self.beside.items()}

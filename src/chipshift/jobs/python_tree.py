@@ -1,0 +1,235 @@
+"""Python job files through the syntax tree only: constants, keyword arguments, plain names.
+
+Nothing is imported or run. What cannot be told from the text alone becomes ``Unknown``.
+"""
+
+from __future__ import annotations
+
+import ast
+import math
+import warnings
+from collections.abc import Iterator
+from dataclasses import dataclass, field
+from typing import Any
+
+from chipshift.errors import InputError
+from chipshift.jobs.dtypes import dtype_of
+from chipshift.jobs.settings import Setting
+from chipshift.jobs.source import Source
+
+LONGEST = 1_000_000
+DEEPEST = 40
+
+
+class Unknown(str):
+    """Source text of an expression that only a run could tell."""
+
+    @property
+    def names(self) -> tuple[str, ...]:
+        return (str(self),)
+
+
+@dataclass(frozen=True)
+class Call:
+    """A call: dotted name of what is called, keyword arguments, positional ones, line."""
+
+    name: str
+    keywords: dict[str, Setting]
+    arguments: tuple[Any, ...]
+    line: int
+
+
+@dataclass
+class Module:
+    """A file's plain facts.
+
+    Attributes:
+        constants: names assigned once or last to something that can be told, anywhere in the file.
+        attributes: ``a.b.c = value`` assignments by dotted name.
+        calls: every call in the file, in order.
+    """
+
+    constants: dict[str, Setting] = field(default_factory=dict)
+    attributes: dict[str, Setting] = field(default_factory=dict)
+    calls: list[Call] = field(default_factory=list)
+    functions: list[str] = field(default_factory=list)
+
+
+def parse(source: Source) -> Module:
+    """Read a Python file.
+
+    Raises:
+        InputError: not Python, with its line; or longer than any job file.
+    """
+    if len(source.text) > LONGEST:
+        raise InputError(
+            f"{source.path} is a Python file of {len(source.text)} characters; expected at most "
+            f"{LONGEST}"
+        )
+    try:
+        with warnings.catch_warnings():
+            warnings.simplefilter("ignore")
+            tree = ast.parse(source.text)
+            nodes = list(_in_order(tree))
+    except SyntaxError as error:
+        line = f":{error.lineno}" if error.lineno else ""
+        raise InputError(f"{source.path}{line} is not valid Python: {error.msg}") from None
+    except (RecursionError, MemoryError, ValueError):
+        raise InputError(
+            f"{source.path} nests too deep or is no Python; expected a script"
+        ) from None
+    module = Module()
+    for node in nodes:
+        if isinstance(node, (ast.Assign, ast.AnnAssign)):
+            _assignment(node, module, source.path)
+        elif isinstance(node, (ast.FunctionDef, ast.ClassDef)):
+            module.functions.append(node.name)
+        elif isinstance(node, ast.Call):
+            _call(node, module, source.path)
+    return module
+
+
+def _in_order(tree: ast.AST) -> Iterator[ast.AST]:
+    """Every node, a statement before what follows it; without recursion."""
+    stack = [tree]
+    while stack:
+        node = stack.pop()
+        yield node
+        stack.extend(reversed(list(ast.iter_child_nodes(node))))
+
+
+def _assignment(node: ast.Assign | ast.AnnAssign, module: Module, file: str) -> None:
+    if node.value is None:
+        return
+    targets = node.targets if isinstance(node, ast.Assign) else [node.target]
+    value = evaluate(node.value, module)
+    for target in targets:
+        if isinstance(target, ast.Tuple) and isinstance(node.value, ast.Tuple):
+            for name, part in zip(target.elts, node.value.elts, strict=False):
+                if isinstance(name, ast.Name):
+                    module.constants[name.id] = Setting(evaluate(part, module), file, node.lineno)
+            continue
+        name = dotted(target)
+        if name and "." in name:
+            module.attributes[name] = Setting(value, file, node.lineno)
+        elif name:
+            module.constants[name] = Setting(value, file, node.lineno)
+
+
+def _call(node: ast.Call, module: Module, file: str) -> None:
+    name = dotted(node.func)
+    if not name:
+        return
+    keywords = {}
+    for keyword in node.keywords:
+        value = evaluate(keyword.value, module)
+        if keyword.arg is not None:
+            keywords[keyword.arg] = Setting(value, file, keyword.value.lineno)
+        elif isinstance(value, dict):  # **settings
+            keywords.update(
+                {str(k): Setting(v, file, keyword.value.lineno) for k, v in value.items()}
+            )
+    arguments = tuple(evaluate(one, module) for one in node.args)
+    module.calls.append(Call(name, keywords, arguments, node.lineno))
+
+
+def dotted(node: ast.AST) -> str:
+    """``a.b.c`` of a name or attribute chain, else ""."""
+    parts: list[str] = []
+    while isinstance(node, ast.Attribute) and len(parts) < 20:
+        parts.append(node.attr)
+        node = node.value
+    if not isinstance(node, ast.Name):
+        return ""
+    return ".".join([node.id, *reversed(parts)])
+
+
+def evaluate(node: ast.AST, module: Module, depth: int = 0) -> Any:
+    """A constant expression's value; names of constants looked up; else ``Unknown``."""
+    if depth > DEEPEST:
+        return Unknown("...")
+    if isinstance(node, ast.Constant):
+        return node.value if not isinstance(node.value, (bytes, complex)) else Unknown("...")
+    if isinstance(node, ast.Name):
+        known = module.constants.get(node.id)
+        return known.value if known is not None else Unknown(node.id)
+    if isinstance(node, ast.Attribute):
+        name = dotted(node)
+        if dtype_of(name):
+            return name
+        known = module.attributes.get(name)
+        return known.value if known is not None else Unknown(name or "...")
+    if isinstance(node, (ast.List, ast.Tuple)):
+        return [evaluate(one, module, depth + 1) for one in node.elts]
+    if isinstance(node, ast.Dict):
+        return {
+            str(evaluate(key, module, depth + 1)): evaluate(value, module, depth + 1)
+            for key, value in zip(node.keys, node.values, strict=True)
+            if key is not None
+        }
+    if isinstance(node, ast.UnaryOp):
+        return _unary(node, evaluate(node.operand, module, depth + 1))
+    if isinstance(node, ast.BinOp):
+        left = evaluate(node.left, module, depth + 1)
+        return _binary(node, left, evaluate(node.right, module, depth + 1))
+    if isinstance(node, ast.IfExp):
+        test = evaluate(node.test, module, depth + 1)
+        if not isinstance(test, Unknown):
+            return evaluate(node.body if test else node.orelse, module, depth + 1)
+    if isinstance(node, ast.Call):
+        return _known_call(node, module, depth)
+    try:
+        return Unknown(ast.unparse(node)[:80])
+    except (RecursionError, ValueError):
+        return Unknown("...")
+
+
+def _known_call(node: ast.Call, module: Module, depth: int) -> Any:
+    """``dict(a=1)``, ``int(8)``, ``os.environ.get("X", 1)``; other calls by their name."""
+    name = dotted(node.func)
+    if name == "dict" and not node.args:
+        return {k.arg: evaluate(k.value, module, depth + 1) for k in node.keywords if k.arg}
+    if name in ("int", "float", "str") and len(node.args) == 1:
+        return evaluate(node.args[0], module, depth + 1)
+    return Unknown(f"{name or 'call'}()")
+
+
+def _unary(node: ast.UnaryOp, value: Any) -> Any:
+    if isinstance(node.op, ast.Not) and not isinstance(value, Unknown):
+        return not value
+    if isinstance(node.op, ast.USub) and isinstance(value, (int, float)):
+        return -value
+    return value
+
+
+def _binary(node: ast.BinOp, left: Any, right: Any) -> Any:
+    if not _number(left) or not _number(right):
+        return Unknown("...")
+    try:
+        if isinstance(node.op, ast.Add):
+            value = left + right
+        elif isinstance(node.op, ast.Sub):
+            value = left - right
+        elif isinstance(node.op, ast.Mult):
+            value = left * right
+        elif isinstance(node.op, ast.Div):
+            value = left / right
+        elif isinstance(node.op, ast.FloorDiv):
+            value = left // right
+        elif isinstance(node.op, ast.Mod):
+            value = left % right
+        elif isinstance(node.op, ast.Pow) and abs(right) <= 64 and abs(left) <= 2**20:
+            value = left**right
+        else:
+            return Unknown("...")
+    except (ArithmeticError, ValueError):
+        return Unknown("...")
+    return value if isinstance(value, (int, float)) and _bounded(value) else Unknown("...")
+
+
+def _number(value: Any) -> bool:
+    return isinstance(value, (int, float)) and not isinstance(value, bool) and _bounded(value)
+
+
+def _bounded(value: float) -> bool:
+    return math.isfinite(value) and abs(value) < 2**200

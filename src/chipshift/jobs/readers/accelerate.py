@@ -1,0 +1,167 @@
+"""Accelerate's launch YAML (``accelerate config``): FSDP 1 and 2, DeepSpeed, Megatron, DDP.
+
+Keys: Hugging Face, Accelerate, "Fully Sharded Data Parallel", "DeepSpeed" and "Megatron-LM" usage
+guides, and config_yaml_templates, 2026.
+"""
+
+from __future__ import annotations
+
+from chipshift.jobs.context import Context
+from chipshift.jobs.draft import Draft
+from chipshift.jobs.dtypes import dtype_of
+from chipshift.jobs.job import Given
+from chipshift.jobs.readers.hf_args import put_fsdp, take
+from chipshift.jobs.readers.yaml_sheet import yaml_sheet
+from chipshift.jobs.settings import Setting, Sheet, as_boolean
+from chipshift.jobs.source import Source
+
+KINDS = ("ddp", "zero1", "zero2", "fsdp")
+
+
+def read(source: Source, context: Context) -> Draft:
+    """Read one file; see ``readers/__init__``."""
+    draft = Draft(source.path, "accelerate")
+    sheet = yaml_sheet(source, context, draft)
+    kind = sheet.text("distributed_type", into="how it is distributed")
+    mixed = sheet.text("mixed_precision", into="mixed precision")
+    if mixed is not None:
+        value = dtype_of(mixed.value) or "no"
+        draft.put("mixed", Given(value, mixed.file, mixed.line))
+        if value == "fp16":
+            draft.flag("loss_scaler", "mixed_precision", "fp16", mixed.line)
+        if value == "fp8":
+            draft.flag("fp8_recipe", "mixed_precision", "fp8", mixed.line)
+    draft.put("devices", sheet.integer("num_processes", into="devices"))
+    sheet.integer("num_machines", into="nodes")
+    name = (kind.value if kind else "NO").upper()
+    if "FSDP" in name:
+        _fsdp(sheet, kind)
+    elif "DEEPSPEED" in name:
+        _deepspeed(sheet, kind, context)
+    elif "MEGATRON" in name:
+        _megatron(sheet)
+    else:
+        draft.assume("sharding", "ddp", "Accelerate without FSDP or DeepSpeed copies the weights")
+    _parallelism(sheet)
+    _environment(sheet)
+    sheet.close("Accelerate")
+    return draft
+
+
+def _fsdp(sheet: Sheet, kind: Given[str] | None) -> None:
+    draft = sheet.draft
+    line = kind.line if kind else None
+    draft.put("engine", Given("fsdp", draft.file, line))
+    draft.put("sharding", Given("fsdp", draft.file, line))
+    strategy = sheet.text(
+        "fsdp_config.fsdp_sharding_strategy",
+        "fsdp_config.sharding_strategy",
+        into="what is sharded",
+    )
+    if strategy is not None:
+        put_fsdp(draft, strategy.value, Setting(strategy.value, strategy.file, strategy.line))
+    reshard = sheet.text(
+        "fsdp_config.fsdp_reshard_after_forward",
+        "fsdp_config.reshard_after_forward",
+        into="what is sharded",
+    )
+    if reshard is not None:
+        if as_boolean(reshard.value) is False:
+            draft.put("sharding", Given("zero2", reshard.file, reshard.line))
+        elif as_boolean(reshard.value) is None:
+            put_fsdp(draft, reshard.value, Setting(reshard.value, reshard.file, reshard.line))
+    remat = sheet.boolean(
+        "fsdp_config.fsdp_activation_checkpointing",
+        "fsdp_config.activation_checkpointing",
+        into="rematerialisation",
+    )
+    if remat is not None and remat.value:
+        draft.put("remat", Given("full", remat.file, remat.line))
+    sheet.flag("cpu_offload", "fsdp_config.fsdp_offload_params", "fsdp_config.offload_params")
+    sheet.ignore(("fsdp_config.*",), False, "does not change the time or memory of a step here")
+
+
+def _deepspeed(sheet: Sheet, kind: Given[str] | None, context: Context) -> None:
+    draft = sheet.draft
+    draft.put("engine", Given("deepspeed", draft.file, kind.line if kind else None))
+    draft.put("stack", Given("deepspeed", draft.file, kind.line if kind else None))
+    stage = sheet.integer("deepspeed_config.zero_stage", into="ZeRO stage", low=0, high=3)
+    if stage is not None:
+        draft.put("sharding", Given(KINDS[stage.value], stage.file, stage.line))
+        draft.flag("deepspeed", "deepspeed_config.zero_stage", stage.value, stage.line)
+    steps = sheet.integer(
+        "deepspeed_config.gradient_accumulation_steps", into="accumulation", none=("auto",)
+    )
+    draft.put("accumulation", steps)
+    for part in ("offload_optimizer_device", "offload_param_device"):
+        sheet.flag("cpu_offload", f"deepspeed_config.{part}")
+    path = sheet.text("deepspeed_config.deepspeed_config_file", into="DeepSpeed's own file")
+    beside = context.neighbour(path.value) if path is not None else None
+    if beside is not None:
+        from chipshift.jobs.readers import deepspeed
+
+        take(draft, deepspeed.read(beside, context))
+    elif path is not None and stage is None:
+        draft.assume("sharding", "zero2", f"give {path.value} too for its ZeRO stage")
+    draft.assume("sharding", "zero2", "Accelerate's default ZeRO stage is 2")
+    sheet.ignore(("deepspeed_config.*",), False, "does not change time or memory here")
+
+
+def _megatron(sheet: Sheet) -> None:
+    draft = sheet.draft
+    base = "megatron_lm_config.megatron_lm_"
+    draft.put("stack", Given("megatron", draft.file))
+    draft.put("tp", sheet.integer(base + "tp_degree", into="tp"))
+    draft.put("pp", sheet.integer(base + "pp_degree", into="pp"))
+    forwards = sheet.integer(base + "num_micro_batches", into="accumulation")
+    draft.put("accumulation", forwards)
+    sharded = sheet.boolean(base + "use_distributed_optimizer", into="optimizer state sharded")
+    kind = "zero1" if sharded and sharded.value else "ddp"
+    draft.put("sharding", Given(kind, draft.file, sharded.line if sharded else None))
+    parallel = sheet.boolean(base + "sequence_parallelism", into="sequence parallelism")
+    if parallel is not None:
+        draft.put("sequence_parallel", parallel)
+    remat = sheet.boolean(base + "recompute_activations", into="rematerialisation")
+    if remat is not None and remat.value:
+        draft.put("remat", Given("selective", remat.file, remat.line))
+    sheet.ignore(("megatron_lm_config.*",), False, "does not change time or memory here")
+
+
+def _parallelism(sheet: Sheet) -> None:
+    """Accelerate's ParallelismConfig: a size for each axis."""
+    draft = sheet.draft
+    base = "parallelism_config.parallelism_config_"
+    for field, name in (
+        ("dp", "dp_replicate_size"),
+        ("fsdp", "dp_shard_size"),
+        ("tp", "tp_size"),
+        ("cp", "cp_size"),
+    ):
+        size = sheet.integer(base + name, into=field)
+        if size is not None:
+            draft.put(field, size)
+    if draft.given("fsdp"):
+        draft.values.pop("sharding", None)
+    sheet.ignore(("parallelism_config.*",), False, "does not change time or memory here")
+
+
+def _environment(sheet: Sheet) -> None:
+    sheet.flag("compile", "dynamo_config.dynamo_backend", off=("NO", "no", None))
+    sheet.flag("tpu", "tpu_use_cluster")
+    sheet.flag("fp8_recipe", "fp8_config.backend")
+    quiet = (
+        *("compute_environment", "debug", "downcast_bf16", "enable_cpu_affinity", "machine_rank"),
+        *(
+            "main_*",
+            "rdzv_*",
+            "same_network",
+            "tpu_*",
+            "use_cpu",
+            "command*",
+            "commands",
+            "gpu_ids",
+        ),
+        *("num_machines", "dynamo_config*", "fp8_config*", "mpirun_config*", "ipex_config*"),
+        *("deepspeed_config*", "fsdp_config*", "megatron_lm_config*", "debug", "zone", "vm"),
+    )
+    sheet.ignore(quiet, False, "does not change the time or memory of a step")

@@ -1,0 +1,54 @@
+"""axolotl's YAML.
+
+Keys and defaults: axolotl, "Config Reference", 2026; its examples folder.
+"""
+
+from __future__ import annotations
+
+from chipshift.jobs.context import Context
+from chipshift.jobs.draft import Draft
+from chipshift.jobs.job import Given
+from chipshift.jobs.readers.hf_args import fill, put_ignored, stack_of
+from chipshift.jobs.readers.yaml_sheet import yaml_sheet
+from chipshift.jobs.settings import as_boolean
+from chipshift.jobs.source import Source
+
+
+def read(source: Source, context: Context) -> Draft:
+    """Read one file; see ``readers/__init__``."""
+    draft = Draft(source.path, "axolotl")
+    sheet = yaml_sheet(source, context, draft)
+    for field, key in (
+        ("fsdp", "dp_shard_size"),
+        ("dp", "dp_replicate_size"),
+        ("tp", "tensor_parallel_size"),
+        ("cp", "context_parallel_size"),
+        ("ep", "expert_parallel_size"),
+    ):
+        size = sheet.integer(key, into=field)
+        if size is not None and size.value > 1:
+            draft.put(field, size)
+    if (legacy := sheet.integer("sequence_parallel_degree", into="cp")) and legacy.value > 1:
+        draft.put("cp", legacy)
+    version = sheet.settings.get("fsdp_version")
+    if version is not None and "fsdp_config" in " ".join(sheet.settings):
+        sheet.raw("fsdp_version")
+        sheet.record("fsdp_version", version, "FSDP")
+        draft.put("sharding", Given("fsdp", version.file, version.line))
+        draft.put("engine", Given("fsdp", version.file, version.line))
+    fill(sheet, context, default_micro=1)
+    _steps(draft, sheet.settings)
+    draft.assume("stack", stack_of(draft), "axolotl has no calibration of its own")
+    put_ignored(
+        sheet,
+        ("plugins*", "dataset_*", "shuffle*", "sample_*", "is_*", "device_map", "gptq*", "kd_*"),
+    )
+    sheet.close("axolotl")
+    return draft
+
+
+def _steps(draft: Draft, settings: dict[str, object]) -> None:
+    """What axolotl pads: to the sequence length with packing, to the longest without."""
+    packed = settings.get("sample_packing")
+    if packed is not None and as_boolean(getattr(packed, "value", None)):
+        draft.note("packing", "full rows", "sample_packing fills each row to sequence_len")

@@ -1,0 +1,132 @@
+"""DeepSpeed's JSON configuration.
+
+Keys and defaults: DeepSpeed, "DeepSpeed Configuration JSON" and "ZeRO" pages, 2026.
+"""
+
+from __future__ import annotations
+
+from chipshift.errors import InputError
+from chipshift.jobs.context import Context
+from chipshift.jobs.draft import Draft
+from chipshift.jobs.dtypes import dtype_of
+from chipshift.jobs.job import Given
+from chipshift.jobs.json_lines import parse
+from chipshift.jobs.readers.hf_args import put_optimizer_named
+from chipshift.jobs.settings import Sheet, flatten
+from chipshift.jobs.source import Source
+
+KINDS = ("ddp", "zero1", "zero2", "fsdp")
+AUTO = ("auto",)
+
+
+def read(source: Source, context: Context) -> Draft:
+    """Read one file; see ``readers/__init__``."""
+    draft = Draft(source.path, "deepspeed")
+    tree, lines = parse(source)
+    if not isinstance(tree, dict):
+        raise InputError(f"{source.path} holds no table; expected a DeepSpeed configuration")
+    settings = flatten(tree, source.path, lines)
+    context.overrides.lay_over(settings)
+    settings = {key: s for key, s in settings.items() if s.value != "auto"}
+    sheet = Sheet(settings, draft)
+    draft.put("stack", Given("deepspeed", source.path))
+    draft.put("engine", Given("deepspeed", source.path))
+    _batch(sheet)
+    _zero(sheet)
+    _precision(sheet)
+    _rest(sheet)
+    sheet.close("DeepSpeed")
+    return draft
+
+
+def _batch(sheet: Sheet) -> None:
+    draft = sheet.draft
+    draft.put("global_batch", sheet.integer("train_batch_size", into="global batch"))
+    draft.put(
+        "microbatch", sheet.integer("train_micro_batch_size_per_gpu", into="sequences a device")
+    )
+    draft.put("accumulation", sheet.integer("gradient_accumulation_steps", into="accumulation"))
+
+
+def _zero(sheet: Sheet) -> None:
+    draft = sheet.draft
+    stage = sheet.integer("zero_optimization.stage", into="ZeRO stage", low=0, high=3)
+    if stage is not None:
+        draft.put("sharding", Given(KINDS[stage.value], stage.file, stage.line))
+        draft.flag("deepspeed", "zero_optimization.stage", stage.value, stage.line)
+    draft.assume("sharding", "ddp", "DeepSpeed's default ZeRO stage is 0")
+    mics = sheet.integer(
+        "zero_optimization.mics_shard_size", into="devices a shard group", none=(-1, 0)
+    )
+    if mics is not None:
+        draft.put("sharding", Given("hybrid", mics.file, mics.line))
+        draft.put("shard_group", mics)
+    partition = sheet.integer("zero_optimization.zero_hpz_partition_size", into="hpZ group")
+    if partition is not None and partition.value > 1:
+        why = "a second copy of the weights in each node spares gathers across nodes; not modelled"
+        draft.note("hpZ", partition.value, why)
+    for part in ("offload_optimizer", "offload_param"):
+        device = sheet.text(f"zero_optimization.{part}.device", into="where it is kept")
+        if device is not None and device.value.lower() not in ("none", ""):
+            draft.flag("cpu_offload", f"zero_optimization.{part}.device", device.value, device.line)
+            draft.note(part.replace("_", " "), "on the device", "the host's part is not modelled")
+    sheet.flag("quantised_collectives", "zero_optimization.zero_quantized_weights")
+    sheet.flag("quantised_collectives", "zero_optimization.zero_quantized_gradients")
+    sequence = sheet.integer("sequence_parallel_size", into="cp")
+    draft.put("cp", sequence)
+    tensor = sheet.integer("tensor_parallel.autotp_size", "tensor_parallel.tp_size", into="tp")
+    if tensor is not None and tensor.value > 1:
+        draft.put("tp", tensor)
+
+
+def _precision(sheet: Sheet) -> None:
+    draft = sheet.draft
+    for key, dtype in (("bf16", "bf16"), ("bfloat16", "bf16"), ("fp16", "fp16")):
+        on = sheet.boolean(f"{key}.enabled", into=f"{dtype} weights and matmuls")
+        if on is not None and on.value:
+            draft.put("mixed", Given(dtype, on.file, on.line))
+            if dtype == "fp16":
+                draft.flag("loss_scaler", f"{key}.enabled", "dynamic", on.line)
+    kept = sheet.text("data_types.grad_accum_dtype", into="dtype of gradients")
+    if kept is not None and (name := dtype_of(kept.value)):
+        draft.put("gradients", Given(name, kept.file, kept.line))
+    moved = sheet.text("communication_data_type", into="dtype of the gradient reduction")
+    if moved is not None and (name := dtype_of(moved.value)):
+        draft.put("reduce", Given(name, moved.file, moved.line))
+    sheet.flag("apex", "amp.enabled")
+
+
+def _rest(sheet: Sheet) -> None:
+    draft = sheet.draft
+    name = sheet.text("optimizer.type", into="optimizer")
+    if name is not None:
+        put_optimizer_named(draft, name)
+    sheet.flag("sparse_attention", "sparse_attention.mode")
+    sheet.flag("activation_partitioning", "activation_checkpointing.partition_activations")
+    sheet.flag("compile", "compile.enabled", "compile.deepcompile")
+    sheet.ignore(
+        ("pipeline*", "moe*", "compression_training*", "curriculum*", "data_efficiency*"),
+        True,
+        "not read from a DeepSpeed file",
+    )
+    quiet = (
+        *("zero_optimization.*", "fp16.*", "bf16.*", "bfloat16.*", "optimizer.*", "scheduler.*"),
+        *("steps_per_print", "wall_clock_breakdown", "gradient_clipping", "prescale_gradients"),
+        *(
+            "zero_allow_untested_optimizer",
+            "activation_checkpointing.*",
+            "flops_profiler.*",
+            "amp.*",
+        ),
+        *("tensorboard.*", "wandb.*", "comms_logger.*", "autotuning.*", "aio.*", "checkpoint.*"),
+        *(
+            "elasticity.*",
+            "dump_state",
+            "memory_breakdown",
+            "gradient_predivide_factor",
+            "compile.*",
+        ),
+        *("sparse_gradients", "zero_force_ds_cpu_optimizer", "hybrid_engine.*", "csv_monitor.*"),
+        *("data_types.*", "seq_parallel_*", "tensor_parallel.*", "disable_allgather", "nebula*"),
+    )
+    sheet.ignore(quiet, False, "does not change the time or memory of a step here")

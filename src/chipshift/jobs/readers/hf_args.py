@@ -1,0 +1,380 @@
+"""The words that Hugging Face's TrainingArguments and what builds on it share.
+
+Transformers' Trainer, TRL, axolotl and LLaMA-Factory say micro batch, accumulation, precision,
+sharding, adapters and kernels in these keys or near spellings of them.
+
+Keys and defaults: Hugging Face, Transformers, "Trainer" / TrainingArguments reference, and TRL,
+SFTConfig reference, 2026; axolotl, config reference, 2026; LLaMA-Factory, "Arguments", 2026.
+"""
+
+from __future__ import annotations
+
+import re
+
+from chipshift.errors import InputError
+from chipshift.jobs.context import Context
+from chipshift.jobs.draft import Draft
+from chipshift.jobs.dtypes import dtype_of
+from chipshift.jobs.job import Given
+from chipshift.jobs.settings import Setting, Sheet, as_boolean, unset_names
+
+MICRO = ("per_device_train_batch_size", "per_gpu_train_batch_size", "micro_batch_size")
+LENGTHS = (
+    *("max_seq_length", "max_length", "sequence_len", "cutoff_len", "block_size", "max_seq_len"),
+    *("model_max_length", "max_source_length", "seq_length", "seq_len"),
+)
+MODELS = ("model_name_or_path", "model_id", "base_model", "model_name", "model", "model_path")
+
+VERSION = re.compile(r"[-_](?:\d{4}|v\d+(?:\.\d+)?|fp8|awq|gptq|int[48]|bnb[-_]4bit)$", re.I)
+"""What follows a model's name without changing its architecture: ``Qwen3-4B-Instruct-2507``."""
+
+OPTIMIZERS = (
+    ("adafactor", "adafactor"),
+    ("muon", "muon"),
+    ("lion", "lion"),
+    ("sgd", "sgd"),
+    ("lamb", "lamb"),
+    ("adam", "adamw"),
+)
+"""An optimizer's name contains the first, and is then the second."""
+
+
+def put_model(sheet: Sheet, context: Context, *keys: str) -> None:
+    """The model by its hub name; one that is not shipped waits for a config.json beside it."""
+    found = sheet.raw(*(keys or MODELS))
+    if found is None or not isinstance(found[1].value, str):
+        return
+    key, setting = found
+    sheet.record(key, setting, "model")
+    if not context.model_named and not unset_names(setting.value):
+        put_model_named(sheet.draft, setting.value, setting)
+
+
+def put_model_named(draft: Draft, name: str, setting: Setting) -> None:
+    """As ``put_model``, for a name found anywhere."""
+    from chipshift.models.preset import preset
+
+    for spelling in (name, VERSION.sub("", name)):
+        try:
+            draft.put("model", Given(preset(spelling), setting.file, setting.line))
+            return
+        except InputError:
+            continue
+    draft.wanted_model = name[:120]
+
+
+def put_batch(sheet: Sheet, default_micro: int = 8) -> None:
+    """Sequences a device, accumulation, length."""
+    draft = sheet.draft
+    draft.put("microbatch", sheet.integer(*MICRO, into="sequences a device", none=("auto",)))
+    draft.assume("microbatch", default_micro, "the trainer's default batch a device")
+    steps = sheet.integer("gradient_accumulation_steps", into="accumulation", none=("auto",))
+    draft.put("accumulation", steps)
+    draft.assume("accumulation", 1, "the trainer's default of no accumulation")
+    draft.put("seq_len", sheet.integer(*LENGTHS, into="sequence length", high=10**9))
+
+
+def put_precision(sheet: Sheet) -> None:
+    """Autocast, and the dtype the weights are loaded in."""
+    draft = sheet.draft
+    for key, dtype in (("bf16", "bf16"), ("fp16", "fp16"), ("fp8", "fp8"), ("pure_bf16", "bf16")):
+        on = _switch(sheet, key, f"{dtype} matmuls")
+        if on is not None and on.value:
+            draft.put("mixed", Given(dtype, on.file, on.line))
+            if key == "pure_bf16":
+                draft.put("loaded", Given("bf16", on.file, on.line))
+            if dtype == "fp16":
+                draft.flag("loss_scaler", key, "true", on.line)
+            if dtype == "fp8":
+                draft.flag("fp8_recipe", key, "true", on.line)
+    sheet.flag("tf32", "tf32")
+    loaded = sheet.text("torch_dtype", "dtype", "bnb_4bit_compute_dtype", into="dtype loaded")
+    if loaded is not None and (dtype := dtype_of(loaded.value)):
+        draft.put("loaded", Given(dtype, loaded.file, loaded.line))
+    draft.assume("mixed", "no", "neither bf16 nor fp16 is on")
+    draft.assume("loaded", "fp32", "Transformers' default torch_dtype")
+
+
+def _switch(sheet: Sheet, key: str, into: str) -> Given[bool] | None:
+    """A switch that may also be ``auto``, which takes bf16 where the chip has it."""
+    setting = sheet.settings.get(key)
+    if setting is not None and str(setting.value).lower() in ("auto", "full"):
+        sheet.raw(key)
+        sheet.record(key, setting, into)
+        return Given(key != "fp16", setting.file, setting.line)
+    return sheet.boolean(key, into=into)
+
+
+def put_remat(sheet: Sheet, default: str = "none") -> None:
+    """Gradient checkpointing recomputes each layer whole."""
+    draft = sheet.draft
+    found = sheet.raw(
+        "gradient_checkpointing", "activation_checkpointing", "use_gradient_checkpointing"
+    )
+    if found is not None:
+        key, setting = found
+        sheet.record(key, setting, "rematerialisation")
+        text = str(setting.value).lower()
+        on = text in ("offload", "offload_disk", "unsloth") or bool(as_boolean(setting.value))
+        remat = "offload:block_input" if text.startswith("offload") else "full" if on else "none"
+        draft.put("remat", Given(remat, setting.file, setting.line))
+    draft.assume("remat", default, "the trainer's default")
+
+
+def put_optimizer(sheet: Sheet) -> None:
+    draft = sheet.draft
+    name = sheet.text("optim", "optimizer", into="optimizer")
+    if name is not None:
+        put_optimizer_named(draft, name)
+    draft.assume("optimizer", "adamw", "the trainer's default optimizer")
+
+
+def put_optimizer_named(draft: Draft, name: Given[str]) -> None:
+    """Any framework's name of an optimizer; 8-bit and fused ones are flagged."""
+    lowered = name.value.lower()
+    known = next((ours for part, ours in OPTIMIZERS if part in lowered), lowered[:40])
+    draft.put("optimizer", Given(known, name.file, name.line))
+    if "8bit" in lowered or "bnb" in lowered:
+        draft.put("moments", Given("int8", name.file, name.line))
+        draft.flag("quantised_optimizer", "optim", name.value, name.line)
+    if "apex" in lowered or "fused" in lowered:
+        draft.flag("fused_optimizer", "optim", name.value, name.line)
+
+
+def put_sharding(sheet: Sheet, context: Context) -> None:
+    """``fsdp``, ``deepspeed`` or neither (DDP)."""
+    draft = sheet.draft
+    found = sheet.raw("fsdp")
+    if found is not None and found[1].value not in (None, "", [], False):
+        key, setting = found
+        sheet.record(key, setting, "FSDP")
+        words = (
+            " ".join(map(str, setting.value))
+            if isinstance(setting.value, list)
+            else str(setting.value)
+        )
+        put_fsdp(draft, words, setting)
+    _fsdp_config(sheet)
+    deepspeed = sheet.raw("deepspeed")
+    if deepspeed is not None and deepspeed[1].value not in (None, "", False):
+        _deepspeed(sheet, context, *deepspeed)
+    draft.assume("sharding", "ddp", "neither FSDP nor DeepSpeed is named: replicas hold it all")
+
+
+def put_fsdp(draft: Draft, words: str, setting: Setting) -> None:
+    """``full_shard auto_wrap``, ``HYBRID_SHARD``, ``1`` ... as a kind of sharding."""
+    lowered = words.lower()
+    kind = "fsdp"
+    if "hybrid" in lowered:
+        kind = "hybrid"
+    elif "shard_grad_op" in lowered or re.fullmatch(r"\s*2\s*", lowered):
+        kind = "zero2"
+    elif "no_shard" in lowered or re.fullmatch(r"\s*3\s*", lowered):
+        kind = "ddp"
+    draft.put("sharding", Given(kind, setting.file, setting.line))
+    draft.put("engine", Given("fsdp", setting.file, setting.line))
+    if "offload" in lowered:
+        draft.flag("cpu_offload", "fsdp", words, setting.line)
+
+
+def _fsdp_config(sheet: Sheet) -> None:
+    draft = sheet.draft
+    for key in list(sheet.settings):
+        if not key.startswith("fsdp_config."):
+            continue
+        short = key.split(".", 1)[1].removeprefix("fsdp_")
+        setting = sheet.settings[key]
+        if short in ("activation_checkpointing",) and as_boolean(setting.value):
+            sheet.raw(key)
+            sheet.record(key, setting, "rematerialisation")
+            draft.put("remat", Given("full", setting.file, setting.line))
+        elif short in ("sharding_strategy", "reshard_after_forward"):
+            sheet.raw(key)
+            sheet.record(key, setting, "what is sharded")
+            if short == "sharding_strategy":
+                put_fsdp(draft, str(setting.value), setting)
+            elif as_boolean(setting.value) is False:
+                draft.put("sharding", Given("zero2", setting.file, setting.line))
+        elif short in ("offload_params",) and as_boolean(setting.value):
+            sheet.raw(key)
+            sheet.record(key, setting, "flag: cpu_offload")
+            draft.flag("cpu_offload", key, "true", setting.line)
+
+
+def _deepspeed(sheet: Sheet, context: Context, key: str, setting: Setting) -> None:
+    """A DeepSpeed file is read where it was given beside; else its name must do."""
+    draft = sheet.draft
+    sheet.record(key, setting, "flag: deepspeed")
+    draft.flag("deepspeed", key, setting.value, setting.line)
+    draft.put("engine", Given("deepspeed", setting.file, setting.line))
+    path = str(setting.value)
+    beside = context.neighbour(path)
+    if beside is not None:
+        from chipshift.jobs.readers import deepspeed
+
+        take(draft, deepspeed.read(beside, context))
+        return
+    match = re.search(r"(?:zero|stage|z)[-_]?([0-3])", path.lower())
+    stage = int(match.group(1)) if match else 2
+    why = f"told from the name {path}" if match else f"give {path} too for its stage"
+    draft.assume("sharding", ("ddp", "zero1", "zero2", "fsdp")[stage], why)
+
+
+def take(draft: Draft, other: Draft) -> None:
+    """Another file's statements into this draft; what the file itself states wins."""
+    from chipshift.jobs.draft import join
+
+    join([draft, other])
+
+
+def put_adapters(sheet: Sheet) -> None:
+    """LoRA and QLoRA."""
+    draft = sheet.draft
+    adapter = sheet.text("adapter", "finetuning_type", "peft_type", into="adapters")
+    use = sheet.boolean("use_peft", into="adapters")
+    rank = sheet.integer("lora_r", "lora_rank", "lora_alpha_r", "r", into="rank of the adapters")
+    targets = sheet.strings("lora_target_modules", "lora_target", "target_modules", into="adapted")
+    every = sheet.boolean("lora_target_linear", into="adapters on every matrix")
+    four = sheet.boolean("load_in_4bit", into="frozen weights in 4 bits")
+    eight = sheet.boolean("load_in_8bit", into="frozen weights in 8 bits")
+    bits = sheet.integer("quantization_bit", into="bits of the frozen weights")
+    on = (adapter is not None and "lora" in adapter.value.lower()) or (use and use.value)
+    if adapter is None and use is None and rank is not None:
+        on = True
+    if not on:
+        if adapter is not None and adapter.value.lower() == "freeze":
+            draft.note("trainable layers", "all", "finetuning_type freeze is not read")
+        return
+    stated = adapter or use or rank
+    assert stated is not None
+    draft.put("lora_rank", rank or Given(8, stated.file, stated.line))
+    if every and every.value:
+        draft.put("lora_targets", Given(["all-linear"], every.file, every.line))
+    elif targets is not None:
+        draft.put("lora_targets", targets)
+    narrow = (four and four.value) or (bits and bits.value <= 4)
+    if narrow or (eight and eight.value) or bits:
+        quantised = four or eight or bits
+        assert quantised is not None
+        dtype = "int4" if narrow else "int8"
+        draft.put("quantised", Given(dtype, quantised.file, quantised.line))
+        draft.flag("quantised_weights", "load_in_4bit" if narrow else "load_in_8bit", "true", None)
+
+
+FLAGS: tuple[tuple[str, tuple[str, ...]], ...] = (
+    ("attention_kernel", ("attn_implementation",)),
+    ("attention_kernel", ("flash_attention",)),
+    ("attention_kernel", ("flash_attn",)),
+    ("attention_kernel", ("use_flash_attn",)),
+    ("attention_kernel", ("use_flash_attention_2",)),
+    ("attention_kernel", ("sdp_attention",)),
+    ("attention_kernel", ("xformers_attention",)),
+    ("attention_kernel", ("s2_attention",)),
+    ("attention_kernel", ("flex_attention",)),
+    ("fused_ops", ("use_liger_kernel",)),
+    ("fused_ops", ("use_liger",)),
+    ("fused_ops", ("enable_liger_kernel",)),
+    ("fused_ops", ("use_unsloth",)),
+    ("fused_ops", ("liger_fused_linear_cross_entropy",)),
+    ("fused_ops", ("cut_cross_entropy",)),
+    ("fused_ops", ("lora_mlp_kernel",)),
+    ("compile", ("torch_compile",)),
+    ("variable_length", ("sample_packing",)),
+    ("variable_length", ("packing",)),
+    ("variable_length", ("padding_free",)),
+    ("variable_length", ("neat_packing",)),
+    ("variable_length", ("group_by_length",)),
+    ("apex", ("half_precision_backend",)),
+    ("apex", ("fp16_backend",)),
+    ("data_workers", ("dataloader_num_workers",)),
+)
+
+
+def put_flags(sheet: Sheet) -> None:
+    """Kernels and shapes that a port must replace."""
+    for kind, keys in FLAGS:
+        sheet.flag(kind, *keys, off=(False, None, "", 0, "auto", "eager", "disabled"))
+    packed = any(
+        as_boolean(sheet.settings[key].value)
+        for key in ("packing", "sample_packing", "pad_to_sequence_len", "pad_to_max_length")
+        if key in sheet.settings
+    )
+    if not packed:
+        sheet.draft.note(
+            "sequences",
+            "full length",
+            "neither packing nor padding to length is on: real batches are shorter",
+        )
+
+
+def put_task(sheet: Sheet, default: str) -> None:
+    """Pretraining or fine-tuning; preference losses run more forwards than are counted."""
+    draft = sheet.draft
+    stage = sheet.text("stage", "rl", into="kind of training")
+    if stage is not None:
+        value = stage.value.lower()
+        draft.put("task", Given("pretrain" if value == "pt" else "sft", stage.file, stage.line))
+        if value not in ("pt", "sft", "pretrain"):
+            draft.note("task", "sft", f"{value} also runs a reference model; not counted")
+    draft.assume("task", default, "the trainer's usual use")
+
+
+QUIET = (
+    *("learning_rate", "lr*", "warmup*", "weight_decay", "adam_*", "max_grad_norm", "num_*_epochs"),
+    *(
+        "num_epochs",
+        "max_steps",
+        "num_train_*",
+        "save_*",
+        "eval_*",
+        "logging_*",
+        "log_*",
+        "output*",
+    ),
+    *("seed", "data_seed", "report_to", "run_name", "push_to_hub", "hub_*", "wandb*", "mlflow*"),
+    *("dataset*", "datasets*", "data_*", "train_file", "validation*", "val_*", "test_*", "do_*"),
+    *("per_device_eval_batch_size", "remove_unused_columns", "dataloader_*", "preprocessing_*"),
+    *("tokenizer*", "trust_remote_code", "overwrite_*", "resume*", "load_best*", "metric_*"),
+    *("chat_template*", "template", "special_tokens*", "tokens*", "strict", "debug", "lora_*"),
+    *("peft_*", "bnb_*", "gradient_checkpointing_kwargs*", "ddp_*", "local_rank", "use_cache"),
+    *("model_revision", "model_type", "cache_dir", "token", "attn_*", "evaluation_strategy"),
+    *("neftune*", "label_*", "optim_args*", "greater_*", "include_*", "disable_*", "fsdp_*"),
+    *("fsdp", "deepspeed_*", "early_stopping*", "plot_loss", "stage", "is_llama*", "is_mistral*"),
+    *(
+        "shuffle*",
+        "train_on_inputs",
+        "pad_to_*",
+        "beta",
+        "loss_type",
+        "config_name",
+        "auto_resume*",
+    ),
+    *("accelerator_config*", "group_by_length", "lisa_*", "relora_*", "unfrozen_parameters*"),
+    *("chat_*", "roles*", "field_*", "streaming", "columns*", "text_*", "max_samples", "system"),
+    *("optimizer_*", "mixed_precision*", "plugins*", "liger_*", "hf_*", "gpu_memory_limit"),
+)
+
+
+def put_ignored(sheet: Sheet, more: tuple[str, ...] = ()) -> None:
+    sheet.ignore(
+        ("neft*", "lora_dropout", "lora_fan_in_fan_out"), False, "does not change time or memory"
+    )
+    sheet.ignore((*QUIET, *more), False, "does not change the time or memory of a step")
+
+
+def fill(sheet: Sheet, context: Context, task: str = "sft", default_micro: int = 8) -> None:
+    """Everything that the Trainer's words say."""
+    put_model(sheet, context)
+    put_batch(sheet, default_micro)
+    put_precision(sheet)
+    put_remat(sheet)
+    put_optimizer(sheet)
+    put_sharding(sheet, context)
+    put_adapters(sheet)
+    put_task(sheet, task)
+    put_flags(sheet)
+
+
+def stack_of(draft: Draft) -> str:
+    """DeepSpeed is a stack of its own; the Trainer's other backends are not."""
+    return "deepspeed" if draft.get("engine") == "deepspeed" else "other"

@@ -1,0 +1,139 @@
+"""Hugging Face TrainingArguments and TRL: JSON, YAML, a command line, or a script that builds it.
+
+Keys and defaults: see ``hf_args``. A script is read through its syntax tree: the keyword arguments
+of ``TrainingArguments(...)``, ``SFTConfig(...)`` and their kin, ``LoraConfig(...)``,
+``from_pretrained("...")``.
+"""
+
+from __future__ import annotations
+
+import re
+
+from chipshift.errors import InputError
+from chipshift.jobs import json_lines, python_tree
+from chipshift.jobs.context import Context
+from chipshift.jobs.draft import Draft
+from chipshift.jobs.job import Given
+from chipshift.jobs.launch import (
+    as_settings,
+    program_words,
+    put_environment,
+    put_machine,
+    read_launch,
+)
+from chipshift.jobs.readers.hf_args import fill, put_ignored, stack_of
+from chipshift.jobs.readers.yaml_sheet import yaml_sheet
+from chipshift.jobs.settings import Setting, Sheet, flatten
+from chipshift.jobs.source import Source
+
+ARGUMENTS = re.compile(
+    r"(?:^|\.)(?:(?:Seq2Seq|SFT|DPO|ORPO|KTO|CPO|GRPO|Reward|PPO|RLOO|Online\w*|GKD)?"
+    r"(?:TrainingArguments|Config))$"
+)
+NOT_ARGUMENTS = ("LoraConfig", "BitsAndBytesConfig", "AutoConfig", "GenerationConfig")
+TELLTALES = ("--per_device_train_batch_size", "--per_gpu_train_batch_size", "--model_name_or_path")
+
+
+def read(source: Source, context: Context) -> Draft:
+    """Read one file; see ``readers/__init__``."""
+    draft = Draft(source.path, "transformers")
+    text = source.text.lstrip()
+    if text.startswith("{"):
+        sheet = _json(source, context, draft)
+    elif any(flag in text for flag in TELLTALES):
+        sheet = _command(source, context, draft)
+    elif re.search(r"^\s*(import|from)\s+\w", text, re.M):
+        sheet = _script(source, context, draft)
+    else:
+        sheet = yaml_sheet(source, context, draft)
+    _rename(sheet)
+    fill(sheet, context)
+    draft.assume("stack", stack_of(draft), "Hugging Face's Trainer has no calibration of its own")
+    put_ignored(sheet)
+    sheet.close("Transformers")
+    return draft
+
+
+def _rename(sheet: Sheet) -> None:
+    """Dashes for underscores (``--model-name-or-path``), and one common table for all."""
+    for key in [key for key in sheet.settings if "-" in key]:
+        sheet.settings.setdefault(key.replace("-", "_"), sheet.settings.pop(key))
+
+
+def _json(source: Source, context: Context, draft: Draft) -> Sheet:
+    tree, lines = json_lines.parse(source)
+    if not isinstance(tree, dict):
+        raise InputError(f"{source.path} holds no table of keys; expected training arguments")
+    settings = flatten(tree, source.path, lines)
+    context.overrides.lay_over(settings)
+    return Sheet(settings, draft)
+
+
+def _command(source: Source, context: Context, draft: Draft) -> Sheet:
+    """A shell script whose last and fullest command has the Trainer's arguments."""
+    launch = read_launch(source, context)
+    best: dict[str, Setting] = {}
+    for command in launch.found.commands:
+        settings = as_settings(program_words(command), source.path)
+        dashed = {f"--{key.replace('-', '_')}" for key in settings}
+        if dashed & set(TELLTALES) and len(settings) >= len(best):
+            best = settings
+    if not best:
+        raise InputError(
+            f"{source.path} starts no command with training arguments; expected one, or --set for "
+            "the variable that leads to it"
+        )
+    context.overrides.lay_over(best)
+    put_machine(draft, launch)
+    put_environment(draft, launch)
+    _written_config(best, context, launch.found.environment.files)
+    return Sheet(best, draft)
+
+
+def _written_config(settings: dict[str, Setting], context: Context, files: dict[str, str]) -> None:
+    """A DeepSpeed file that the script itself writes with ``cat <<EOF`` counts as given."""
+    named = settings.get("deepspeed")
+    if named is None:
+        return
+    base = str(named.value).rsplit("/", 1)[-1]
+    if base in files and base not in context.beside:
+        written = Source(f"{named.file} ({base})", files[base])
+        context.beside = {**context.beside, base: written}
+
+
+def _script(source: Source, context: Context, draft: Draft) -> Sheet:
+    module = python_tree.parse(source)
+    settings: dict[str, Setting] = {}
+    for call in module.calls:
+        last = call.name.rsplit(".", 1)[-1]
+        if last == "from_pretrained" and call.arguments and isinstance(call.arguments[0], str):
+            settings.setdefault(
+                "model_name_or_path", Setting(call.arguments[0], source.path, call.line)
+            )
+            settings.update({k: v for k, v in call.keywords.items() if k in _LOADING})
+        elif last == "LoraConfig":
+            for key in ("r", "target_modules"):
+                if key in call.keywords:
+                    settings[f"lora_{key}"] = call.keywords[key]
+            settings["use_peft"] = Setting(True, source.path, call.line)
+        elif last == "BitsAndBytesConfig" or (
+            last not in NOT_ARGUMENTS and ARGUMENTS.search(call.name)
+        ):
+            settings.update(call.keywords)
+    if not settings:
+        raise InputError(
+            f"{source.path} calls no TrainingArguments(...); expected a training script or config"
+        )
+    flat: dict[str, Setting] = {}
+    for key, setting in settings.items():
+        if isinstance(setting.value, dict):
+            lines = {f"{key}.{k}": setting.line or 0 for k in setting.value}
+            flat.update(flatten(setting.value, source.path, lines, key))
+        else:
+            flat[key] = setting
+    context.overrides.lay_over(flat)
+    draft.put("name", Given(source.path.rsplit("/", 1)[-1].removesuffix(".py"), source.path))
+    return Sheet(flat, draft)
+
+
+_LOADING = ("torch_dtype", "dtype", "attn_implementation", "load_in_4bit", "load_in_8bit")

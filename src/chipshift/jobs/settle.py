@@ -1,0 +1,165 @@
+"""What follows from several files together: the open axis, the dtypes, the share trained.
+
+A training script says ``bf16``, the launcher's file says FSDP, DeepSpeed's says ZeRO-2: only all
+of them together say in which dtype weights, gradients and moments are held.
+
+Sources: Hugging Face, Accelerate, "Fully Sharded Data Parallel" (mixed precision and upcasting)
+and "DeepSpeed" pages, 2026; DeepSpeed, "DeepSpeed Configuration JSON", 2026; PyTorch, "FullyShard"
+and "Automatic Mixed Precision" pages, 2026.
+"""
+
+from __future__ import annotations
+
+from typing import Any
+
+from chipshift.jobs.draft import Draft
+from chipshift.jobs.job import Assumed, Given, Stated
+from chipshift.models.model import DenseMlp, Model, MoeMlp
+
+
+def settle(draft: Draft) -> None:
+    """Turn the words that several files share into degrees, dtypes and shares."""
+    _sharding(draft)
+    if "mixed" in draft.values or "loaded" in draft.values:
+        _dtypes(draft)
+    _adapters(draft)
+    for name in ("mixed", "loaded", "engine", "sharding", "shard_group", "lora_targets"):
+        draft.values.pop(name, None)
+    draft.values.pop("quantised", None)
+    draft.values.pop("lora_rank", None)
+
+
+def _sharding(draft: Draft) -> None:
+    """The axis that takes the rest of the devices, and what is sharded over it."""
+    stated = draft.values.get("sharding")
+    if stated is None or draft.open_axis:
+        return
+    kind = stated.value
+    if kind in ("fsdp", "zero3"):
+        _open(draft, "fsdp", stated)
+    elif kind == "hybrid":
+        group = draft.values.get("shard_group") or draft.values.get("devices_per_node")
+        if group is None:
+            draft.note("devices a shard group", 8, "hybrid sharding stays in a node of 8")
+        draft.put("fsdp", _like(stated, group.value if group is not None else 8))
+        _open(draft, "dp", stated)
+    else:
+        _open(draft, "dp", stated)
+        if kind in ("zero1", "zero2"):
+            draft.put("optimizer_sharding", _like(stated, kind))
+    if isinstance(stated, Assumed):
+        draft.note("data parallelism", kind, stated.why)
+
+
+def _open(draft: Draft, axis: str, stated: Stated[Any]) -> None:
+    if draft.given(axis):
+        return
+    draft.put(axis, _like(stated, 1))
+    draft.open_axis = axis
+
+
+def _dtypes(draft: Draft) -> None:
+    """Dtypes of every copy, from mixed precision, how weights are held, and what shards them."""
+    mixed, loaded = draft.values.get("mixed"), draft.values.get("loaded")
+    sharding = draft.get("sharding") or "ddp"
+    engine = draft.get("engine") or ""
+    narrow = mixed.value if mixed is not None and mixed.value != "no" else ""
+    held = loaded.value if loaded is not None else "fp32"
+    compute = narrow or held
+    half = "bf16" if compute in ("fp8", "bf16") else compute
+    if engine == "deepspeed" and narrow:
+        why = f"DeepSpeed keeps {half} weights and gradients, fp32 master weights and moments"
+        made = _copies(half, half, half, "fp32", "fp32")
+    elif sharding in ("fsdp", "hybrid") and narrow:
+        why = f"FSDP's mixed precision keeps fp32 shards and gathers and reduces in {half}"
+        made = _copies("fp32", "fp32", half, "none", "fp32") | {"gather": half}
+    elif narrow:
+        why = f"autocast runs matmuls in {half} on {held} weights, which the optimizer updates"
+        made = _copies(held, held, held, "none", held)
+    else:
+        why = f"everything is held in {held}"
+        made = _copies(held, held, held, "none", held)
+    frozen = draft.values.get("quantised")
+    if frozen is not None:
+        made |= {"weights": frozen.value, "gather": ""}
+    made["compute"] = "bf16" if compute in ("int4", "int8") else compute
+    source = next((s for s in (mixed, loaded) if isinstance(s, Given)), None)
+    for name, value in made.items():
+        if name == "compute" and source is not None and name not in draft.values:
+            draft.put(name, Given(value, source.file, source.line))
+        draft.assume(name, value, why)
+
+
+def _copies(weights: str, gradients: str, reduce: str, master: str, moments: str) -> dict[str, str]:
+    return {
+        "weights": weights,
+        "gradients": gradients,
+        "reduce": reduce,
+        "master": master,
+        "moments": moments,
+    }
+
+
+def _adapters(draft: Draft) -> None:
+    """LoRA: the share of matmul parameters whose gradients are computed."""
+    rank = draft.values.get("lora_rank")
+    model = draft.get("model")
+    if rank is None or not rank.value:
+        return
+    draft.put("task", _like(rank, "lora"))
+    if model is None:
+        return
+    targets = draft.get("lora_targets") or []
+    total, adapters = 0, 0
+    for layer, count in model.layers:
+        for name, rows, columns, copies in _matrices(model, layer.attention, layer.mlp):
+            total += count * copies * rows * columns
+            if not targets or any(name in _words(target) for target in targets):
+                adapters += count * copies * rank.value * (rows + columns)
+    share = adapters / total if total else 1.0
+    draft.put("trainable_fraction", _like(rank, min(1.0, max(share, 1e-9))))
+
+
+ALL = "q k v o gate up down"
+GROUPS = {
+    "all-linear": ALL,
+    "all": ALL,
+    "linear": ALL,
+    "mlp": "gate up down",
+    "qkv_proj": "q k v",
+    "gate_up_proj": "gate up",
+    "output": "o",
+    "out": "o",
+    "o": "o",
+    "w1": "gate",
+    "w2": "down",
+    "w3": "up",
+}
+
+
+def _words(target: str) -> list[str]:
+    """``model.layers.*.self_attn.q_proj`` → ``["q"]``; ``all-linear`` → every matrix."""
+    last = str(target).lower().strip("'\"").rsplit(".", 1)[-1]
+    return GROUPS.get(last, last.removesuffix("_proj")).split()
+
+
+def _matrices(
+    model: Model, attention: Any, mlp: DenseMlp | MoeMlp | None
+) -> list[tuple[str, int, int, int]]:
+    """(name, rows, columns, copies) of a layer's matrices that adapters may sit on."""
+    d = model.d_model
+    found: list[tuple[str, int, int, int]] = []
+    if attention is not None and hasattr(attention, "heads"):
+        q, kv = attention.heads * attention.head_dim, attention.kv_heads * attention.head_dim
+        found += [("q", d, q, 1), ("k", d, kv, 1), ("v", d, kv, 1), ("o", q, d, 1)]
+    if mlp is not None:
+        copies = mlp.experts if isinstance(mlp, MoeMlp) else 1
+        names = ("gate", "up", "down")[3 - mlp.matrices :]
+        found += [(name, d, mlp.width, copies) for name in names]
+    return found
+
+
+def _like(stated: Stated[Any], value: Any) -> Stated[Any]:
+    if isinstance(stated, Given):
+        return Given(value, stated.file, stated.line)
+    return Assumed(value, stated.why)
