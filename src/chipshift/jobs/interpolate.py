@@ -34,11 +34,11 @@ def interpolated(settings: dict[str, Setting], fixed: dict[str, str]) -> dict[st
 
 def _replaced(
     key: str, text: str, settings: dict[str, Setting], fixed: dict[str, str]
-) -> str | int | float | bool | None:
+) -> str | int | float | bool:
     whole = _WHOLE.fullmatch(text.strip())
     if whole:
         value = _look_up(key, whole.group(1), settings, fixed)
-        return text if value is None or isinstance(value, list | dict) else value
+        return value if isinstance(value, (str, int, float, bool)) else text
 
     def one(match: re.Match[str]) -> str:
         value = _look_up(key, match.group(1), settings, fixed)

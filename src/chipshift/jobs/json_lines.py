@@ -14,6 +14,7 @@ DEPTH = 60
 MOST_NODES = 500_000
 _SPACE = re.compile(r"(?:[ \t\n]+|//[^\n]*|#[^\n]*|/\*.*?\*/)*", re.S)
 _ATOM = re.compile(r"-?[A-Za-z0-9_.+-]+")
+_STRINGS = json.JSONDecoder(strict=False)
 _WORDS = {
     "true": True,
     "false": False,
@@ -101,10 +102,10 @@ class _Reader:
 
     def string(self) -> str:
         try:
-            text, self.at = json.decoder.scanstring(self.text, self.at + 1, False)
+            text, self.at = _STRINGS.raw_decode(self.text, self.at)
         except ValueError:
             raise self.bad("a closed string") from None
-        return text
+        return str(text)
 
     def table(self, path: str, depth: int) -> dict[str, Any]:
         found: dict[str, Any] = {}

@@ -109,11 +109,11 @@ def _assignment(node: ast.Assign | ast.AnnAssign, module: Module, file: str) -> 
                 if isinstance(name, ast.Name):
                     module.constants[name.id] = Setting(evaluate(part, module), file, node.lineno)
             continue
-        name = dotted(target)
-        if name and "." in name:
-            module.attributes[name] = Setting(value, file, node.lineno)
-        elif name:
-            module.constants[name] = Setting(value, file, node.lineno)
+        path = dotted(target)
+        if "." in path:
+            module.attributes[path] = Setting(value, file, node.lineno)
+        elif path:
+            module.constants[path] = Setting(value, file, node.lineno)
 
 
 def _call(node: ast.Call, module: Module, file: str) -> None:

@@ -42,7 +42,7 @@ def read_job(
     context = Context(
         overrides=Overrides(dict(overrides or {})),
         model_named=named is not None,
-        beside={source.path.rsplit("/", 1)[-1]: source for source in sources},
+        beside={_base(source): source for source in sources},
     )
     drafts = _drafts(sources, context)
     draft = join(drafts)
@@ -55,18 +55,21 @@ def read_job(
 def _drafts(sources: list[Source], context: Context) -> list[Draft]:
     """Every file's draft, but for those that another of them takes in (``source conf.sh``)."""
     drafts: list[tuple[Source, Draft]] = []
-    refused: list[tuple[Source, InputError]] = []
+    refusals: list[tuple[Source, InputError]] = []
     for source in sources:
         try:
             drafts.append((source, read_draft(source, context)))
         except InputError as error:
-            refused.append((source, error))
-    for source, error in refused:
-        if source.path.rsplit("/", 1)[-1] not in context.consumed:
-            raise error
-    return [
-        draft for source, draft in drafts if source.path.rsplit("/", 1)[-1] not in context.consumed
-    ]
+            refusals.append((source, error))
+    for source, refusal in refusals:
+        if _base(source) not in context.consumed or not drafts:
+            raise refusal
+    own = [draft for source, draft in drafts if _base(source) not in context.consumed]
+    return own or [draft for _, draft in drafts]
+
+
+def _base(source: Source) -> str:
+    return source.path.rsplit("/", 1)[-1]
 
 
 def read_draft(source: Source, context: Context) -> Draft:

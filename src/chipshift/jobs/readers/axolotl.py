@@ -5,12 +5,14 @@ Keys and defaults: axolotl, "Config Reference", 2026; its examples folder.
 
 from __future__ import annotations
 
+from collections.abc import Mapping
+
 from chipshift.jobs.context import Context
 from chipshift.jobs.draft import Draft
 from chipshift.jobs.job import Given
 from chipshift.jobs.readers.hf_args import fill, put_ignored, stack_of
 from chipshift.jobs.readers.yaml_sheet import yaml_sheet
-from chipshift.jobs.settings import as_boolean
+from chipshift.jobs.settings import Setting, as_boolean
 from chipshift.jobs.source import Source
 
 
@@ -37,7 +39,7 @@ def read(source: Source, context: Context) -> Draft:
         draft.put("sharding", Given("fsdp", version.file, version.line))
         draft.put("engine", Given("fsdp", version.file, version.line))
     fill(sheet, context, default_micro=1)
-    _steps(draft, sheet.settings)
+    _packed(draft, sheet.settings)
     draft.assume("stack", stack_of(draft), "axolotl has no calibration of its own")
     put_ignored(
         sheet,
@@ -47,8 +49,8 @@ def read(source: Source, context: Context) -> Draft:
     return draft
 
 
-def _steps(draft: Draft, settings: dict[str, object]) -> None:
+def _packed(draft: Draft, settings: Mapping[str, Setting]) -> None:
     """What axolotl pads: to the sequence length with packing, to the longest without."""
     packed = settings.get("sample_packing")
-    if packed is not None and as_boolean(getattr(packed, "value", None)):
+    if packed is not None and as_boolean(packed.value):
         draft.note("packing", "full rows", "sample_packing fills each row to sequence_len")

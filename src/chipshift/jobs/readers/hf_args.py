@@ -89,8 +89,8 @@ def put_precision(sheet: Sheet) -> None:
                 draft.flag("fp8_recipe", key, "true", on.line)
     sheet.flag("tf32", "tf32")
     loaded = sheet.text("torch_dtype", "dtype", "bnb_4bit_compute_dtype", into="dtype loaded")
-    if loaded is not None and (dtype := dtype_of(loaded.value)):
-        draft.put("loaded", Given(dtype, loaded.file, loaded.line))
+    if loaded is not None and (held := dtype_of(loaded.value)):
+        draft.put("loaded", Given(held, loaded.file, loaded.line))
     draft.assume("mixed", "no", "neither bf16 nor fp16 is on")
     draft.assume("loaded", "fp32", "Transformers' default torch_dtype")
 

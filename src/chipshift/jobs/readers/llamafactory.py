@@ -29,9 +29,11 @@ def read(source: Source, context: Context) -> Draft:
     if draft.get("mixed") in ("bf16", "fp16") and draft.get("lora_rank"):
         draft.assume("loaded", draft.get("mixed"), "frozen weights are held in 16 bits")
     draft.assume("stack", stack_of(draft), "LLaMA-Factory has no calibration of its own")
-    more = ("image_*", "video_*", "audio_*", "pref_*", "freeze_*", "dpo_*", "simpo_*", "ppo_*")
-    more += ("adapter_name*", "export_*", "infer_*", "upcast_*", "double_*", "quantization_*")
-    more += ("reward_*", "ray_*", "mix_*", "swanlab*", "cutoff*", "mask_history", "visual*")
+    more = (
+        *("image_*", "video_*", "audio_*", "pref_*", "freeze_*", "dpo_*", "simpo_*", "ppo_*"),
+        *("adapter_name*", "export_*", "infer_*", "upcast_*", "double_*", "quantization_*"),
+        *("reward_*", "ray_*", "mix_*", "swanlab*", "cutoff*", "mask_history", "visual*"),
+    )
     put_ignored(sheet, more)
     sheet.close("LLaMA-Factory")
     return draft
