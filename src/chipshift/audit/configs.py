@@ -5,10 +5,14 @@ from __future__ import annotations
 import re
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass, replace
-from pathlib import PurePosixPath
+from pathlib import Path, PurePosixPath
 from typing import NamedTuple
 
-from chipshift.audit.finding import Severity
+from chipshift.audit.cost import without_job
+from chipshift.audit.finding import Finding, Place, Severity, Target
+from chipshift.audit.judge import instead
+from chipshift.audit.packages import package_rule
+from chipshift.audit.rules import rules
 
 
 @dataclass(frozen=True)
@@ -106,6 +110,39 @@ def config_hazards(name: str, text: str, rule_of: Callable[[str], str]) -> tuple
         bare = _bare(lines)
         found = [*_installs(bare, rule_of), *_settings(bare), *_variables(bare), *_launch(bare)]
     return tuple(_one_a_cause(found))
+
+
+def config_findings(root: Path, name: str, target: Target | None) -> list[Finding]:
+    """Findings of a configuration file, worded for ``target`` (None: each with all its targets)."""
+    try:
+        text = (root / name).read_bytes().decode("utf-8", "replace")
+    except OSError:
+        return []
+    found = []
+    for hazard in config_hazards(name, text, package_rule):
+        rule = rules()[hazard.rule]
+        if target is not None and target not in rule.applies_to:
+            continue
+        worded = target or rule.applies_to[0]
+        optional = f" Only with {hazard.optional}." if hazard.optional else ""
+        found.append(
+            Finding(
+                rule=rule.slug,
+                target=worded,
+                topic=rule.topic,
+                severity=hazard.severity or rule.severity,
+                file=name,
+                line=hazard.line,
+                end_line=hazard.line,
+                message=". ".join(filter(None, (hazard.what, rule.on_device))) + optional,
+                instead=instead(rule, worded),
+                places=tuple(Place(name, line) for line in hazard.places),
+                cost=without_job(rule.slug, rule.cost, {}),
+                loop="startup",
+                targets=rule.applies_to,
+            )
+        )
+    return found
 
 
 def _bare(lines: list[str]) -> list[str]:

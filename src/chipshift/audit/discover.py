@@ -12,7 +12,7 @@ from pathlib import Path, PurePosixPath
 from typing import Literal
 
 from chipshift.audit.gitignore import Ignore, read_ignore
-from chipshift.errors import InputError
+from chipshift.errors import InputError, nearest
 
 Kind = Literal["python", "notebook", "config"]
 
@@ -30,7 +30,7 @@ VENDORED = frozenset(
     {"third_party", "third-party", "thirdparty", "3rdparty", "vendor", "vendored", "_vendor"}
     | {"extern", "external_libs", "submodules"}
 )
-TESTS = frozenset({"tests", "test"})
+TESTS = frozenset({"tests", "test", "unit_tests"})
 
 CONFIG_NAMES = re.compile(
     r"""(requirements[\w.-]*\.(txt|in)$) | (constraints[\w.-]*\.txt$) | (pyproject\.toml$)
@@ -68,12 +68,30 @@ def discover(path: str | Path, exclude: Iterable[str] = ()) -> Iterator[TreeFile
     """
     root = Path(path)
     if not root.exists():
-        what = "; clone it first and name the folder" if "://" in str(path) else ""
-        raise InputError(f"{path}: no such file or folder to audit{what}")
+        what = "; clone it first and name the folder" if "://" in str(path) else _sibling(root)
+        raise InputError(f"{path}: no such file or folder{what}")
     if root.is_file():
-        yield TreeFile(root, root.name, kind_of(root.name, root) or "python")
+        yield TreeFile(root, root.name, _kind_of_named(root))
         return
     yield from _tree(root, read_ignore(exclude))
+
+
+def _sibling(path: Path) -> str:
+    folder = path.parent
+    return nearest(path.name, [one.name for one in folder.iterdir()]) if folder.is_dir() else ""
+
+
+def _kind_of_named(path: Path) -> Kind:
+    """The kind of a file that the user named; a script needs no execute permission."""
+    kind = kind_of(path.name)
+    if kind is None:
+        if not _starts_python(path):
+            raise InputError(
+                f"{path}: found '{path.suffix or path.name}', expected a folder, Python code, a "
+                "notebook, or a requirements, Dockerfile, launch or configuration file"
+            )
+        return "python"
+    return kind
 
 
 def kind_of(name: str, path: Path | None = None) -> Kind | None:
@@ -97,8 +115,14 @@ def kind_of(name: str, path: Path | None = None) -> Kind | None:
 
 def _python_script(path: Path) -> bool:
     try:
-        if not (path.stat().st_mode & stat.S_IXUSR) or not path.is_file():
-            return False
+        executable = bool(path.stat().st_mode & stat.S_IXUSR)
+    except OSError:
+        return False
+    return executable and path.is_file() and _starts_python(path)
+
+
+def _starts_python(path: Path) -> bool:
+    try:
         with path.open("rb") as file:
             start = file.read(64)
     except OSError:

@@ -9,8 +9,9 @@ from collections import Counter, defaultdict
 from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
 
+from chipshift.audit.configs import config_findings
+from chipshift.audit.discover import discover
 from chipshift.audit.facts import STEP, FileFacts
-from chipshift.audit.files import find
 from chipshift.audit.finding import (
     AuditResult,
     Entry,
@@ -53,7 +54,7 @@ def audit(
     """
     started = time.monotonic()
     chosen = parse_target(target)
-    root, names, skipped, around = _inputs(Path(path), exclude)
+    root, names, configs, skipped, around = _inputs(Path(path), exclude)
     facts = _read(root, names, jobs, progress)
     files = [one for one in facts if not one.skipped]
     skipped += [Skipped(one.file, one.why) for one in _whys(facts)]
@@ -70,6 +71,9 @@ def audit(
     counts = Counter(own[one.file] for one in files if one.jax_weight or len(files) == 1)
     majority: Target = counts.most_common(1)[0][0] if counts else "torchtpu"
     shown: Target = chosen if chosen is not None and chosen != "all" else majority
+    for name in configs:
+        if wanted is None or name in wanted:
+            findings += config_findings(root, name, None if chosen == "all" else shown)
     return AuditResult(
         target=shown,
         files=len(files),
@@ -87,19 +91,16 @@ def audit(
 
 def _inputs(
     path: Path, exclude: Sequence[str]
-) -> tuple[Path, list[str], list[Skipped], Path | None]:
-    """(folder the names are relative to, names, skipped, the file when one alone was named)."""
+) -> tuple[Path, list[str], list[str], list[Skipped], Path | None]:
+    """(folder the names are relative to, code, configuration files, skipped, the file when one
+    alone was named)."""
+    found = list(discover(path, exclude))
+    code = [one.name for one in found if one.skip is None and one.kind != "config"]
+    configs = [one.name for one in found if one.skip is None and one.kind == "config"]
+    skipped = [Skipped(one.name, one.skip) for one in found if one.skip is not None]
     if path.is_file():
-        if path.suffix not in (".py", ".ipynb"):
-            raise InputError(
-                f"{path}: expected a Python file, a notebook or a folder, found '{path.suffix}'"
-            )
-        return path.parent, [path.name], [], path
-    if not path.is_dir():
-        siblings = [one.name for one in path.parent.iterdir()] if path.parent.is_dir() else []
-        raise InputError(f"{path}: no such file or folder{nearest(path.name, siblings)}")
-    tree = find(path, exclude)
-    return path, tree.files, tree.skipped, None
+        return path.parent, code, configs, skipped, path if code else None
+    return path, code, configs, skipped, None
 
 
 def _whys(facts: Sequence[FileFacts]) -> list[Skipped]:
