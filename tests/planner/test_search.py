@@ -42,7 +42,8 @@ def brute_force(job: TrainJob, machine: Machine, stack: str) -> tuple[float, int
                     if not _legal(choice, vpp, dp, fsdp, cp, pp, a, job.model.n_layers):
                         continue
                     plan = Plan(dp, fsdp, tp, cp, 1, 0, pp, vpp, float(micro), a, choice.remat,
-                                choice.optimizer_sharding, choice.schedule)  # fmt: skip
+                                choice.optimizer_sharding, choice.schedule, choice.cp_kind,
+                                )  # fmt: skip
                     e = estimate(job, plan, machine, stack)
                     seen += 1
                     if e.fits:

@@ -6,11 +6,11 @@ from collections.abc import Iterable
 from typing import Any
 
 import pytest
-from tests.report.answers import answer, refused
 
 from chipshift.report import estimate_screen, plan_screen
 from chipshift.report.lines import Line, quantity
 from chipshift.report.terminal import print_answer, screen, shortened
+from tests.report.answers import answer, refused
 
 
 def text(lines: Iterable[Line]) -> list[str]:

@@ -117,27 +117,36 @@ def _params(s: Setting, c: Columns, counts: list[Number], last: bool) -> tuple[N
 def _activations(s: Setting, policy: Policy, counts: list[Number], w: Any, flying: Number
                  ) -> Number:  # fmt: skip
     """Stored activations of the stage's layers, and what one layer's backward pass adds."""
+    heavy = w.layers[heaviest_kind(s)].stored_elements
+    whole, kept = kept_elements(heavy, policy)
+    widest = heavy.get("up", heavy["block_input"])
+    working = memory.working_bytes(whole - kept, widest, s.stack.working_layers)
+    return stored_bytes(s, policy, counts, w.layers, flying) + working
+
+
+def kept_elements(sizes: dict[str, Number], policy: Policy) -> tuple[Number, Number]:
+    """Elements of all of a layer's tensors, and of those that a policy keeps on the device."""
+    whole: Number = 0.0
+    kept: Number = 0.0
+    for tensor, size in sizes.items():
+        whole = whole + size
+        stays = tensor in policy.saved or tensor == "block_input"
+        if stays and tensor not in policy.offloaded:
+            kept = kept + size
+    return whole, kept
+
+
+def stored_bytes(s: Setting, policy: Policy, counts: list[Number], layers: Any, flying: Number
+                 ) -> Number:  # fmt: skip
+    """Activations kept from forward to backward by the layers of a stage."""
     stored: Number = 0.0
-    heavy = heaviest_kind(s)
-    again: Number = 0.0
-    widest: Number = 0.0
-    for kind, (one, k) in enumerate(zip(w.layers, counts, strict=True)):
-        whole: Number = 0.0
-        kept: Number = 0.0
-        for tensor, size in one.stored_elements.items():
-            whole = whole + size
-            if (tensor in policy.saved or tensor == "block_input") and (
-                tensor not in policy.offloaded
-            ):
-                kept = kept + size
+    for one, count in zip(layers, counts, strict=True):
+        whole, kept = kept_elements(one.stored_elements, policy)
         mixed = kept * policy.every + whole * (1 - policy.every)
         stored = stored + memory.stored_activation_bytes(
-            mixed, k, flying, s.stack.activation_memory_scale
+            mixed, count, flying, s.stack.activation_memory_scale
         )
-        if kind == heavy:
-            again = whole - kept
-            widest = one.stored_elements.get("up", one.stored_elements["block_input"])
-    return stored + memory.working_bytes(again, widest, s.stack.working_layers)
+    return stored
 
 
 def _gathered(s: Setting, c: Columns, wd: Number, we: Number) -> Number:

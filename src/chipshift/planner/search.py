@@ -9,14 +9,16 @@ from dataclasses import dataclass, replace
 import numpy as np
 
 from chipshift.estimate.columns import Choice, Columns
-from chipshift.estimate.memory import gradient_cuts, optimizer_cuts, weight_cuts
-from chipshift.estimate.score import AXES, Score, score, shared
+from chipshift.estimate.memory import gradient_cuts, optimizer_cuts, stored_bytes, weight_cuts
+from chipshift.estimate.score import AXES, Score, Shared, score, shared
 from chipshift.estimate.setting import Setting
 from chipshift.estimate.stage import layers_params, stage_layers
 from chipshift.jobs.plan import Plan
+from chipshift.parallel import remat
 from chipshift.parallel.memory import optimizer_bytes_per_param, state_bytes
+from chipshift.parallel.schedule import in_flight
 from chipshift.planner.space import DEGREES, Base, applies, base_rows, choices, chunks
-from chipshift.planner.table import Prepared, Row, columns, prepare
+from chipshift.planner.table import Prepared, Row, columns, prepare, take
 
 CHUNK = 8192
 KEEP = 256
@@ -100,9 +102,10 @@ def search(s: Setting, fixed: Mapping[str, str | int | float] | None = None, *,
            progress: Callable[[int], None] | None = None) -> Found:  # fmt: skip
     """Score every legal plan and keep the best.
 
-    Two bounds prune, both proved: a plan needs at least its layers' state, so it cannot fit where
-    that alone exceeds the memory; and its step takes at least the ops of its layers without any
-    recomputation or communication, so it cannot be kept where that exceeds the worst kept time.
+    Two bounds prune, both proved: the first stage holds at least its layers' state and stored
+    activations, so a plan cannot fit where those alone exceed the memory; and its step takes at
+    least the ops of its layers with what its remat policy runs again, without communication,
+    bubble or head, so it cannot be kept where that exceeds the worst kept time.
 
     Args:
         fixed: parts of the plan that the user holds (``tp``: 4, ``remat``: ``full`` ...).
@@ -154,59 +157,126 @@ def _search_group(s: Setting, p: Prepared, floor: np.ndarray, group: _Group, pru
                   best: _Best, smallest: _Best, counts: dict[str, int],
                   progress: Callable[[int], None] | None) -> None:  # fmt: skip
     """Score the rows of one group, fastest floor first, until no further row can be kept."""
-    n = len(group.choices)
-    counts["considered"] += len(group.rows) * n
+    counts["considered"] += len(group.rows) * len(group.choices)
     rows = group.rows
+    state = np.zeros(len(p.base))
+    cuts: list[_CutFloors] = []
     if prune:
-        state = state_floor(s, p.base, rows, group.choices[0])
-        possible = state <= s.usable_bytes
-        if not possible.any():
-            smallest.offer(state, lambda i: Row(int(rows[i]), group.choices[-1], np.inf, state[i]))
-        rows = rows[possible]
+        cuts = [_cut_floors(s, p, choice.remat) for choice in group.choices]
+        state[rows] = state_floor(s, p.base, rows, group.choices[0])
         rows = rows[np.argsort(floor[rows], kind="stable")]
     for part in chunks(len(rows), CHUNK):
         some = rows[part]
+        if prune and floor[some[0]] > best.bound:
+            break
+        masks = [np.ones(len(some), bool)] * len(group.choices)
         if prune:
-            some = some[floor[some] <= best.bound]
-            if not len(some):
-                break
-        c, w = columns(p, some)
+            at = _Stage(s, p, some)
+            masks = [
+                _possible(p, float(s.usable_bytes), some, floor, state, choice, cut, at, best,
+                          smallest)
+                for choice, cut in zip(group.choices, cuts, strict=True)
+            ]  # fmt: skip
+        union = np.logical_or.reduce(masks)
+        if not union.any():
+            continue
+        c, w = columns(p, some[union])
         common = shared(s, c, w, group.choices[0])
-        for choice in group.choices:
-            found = score(s, c, choice, common)
-            seconds = step_times(found)
-            total = found.memory["total"]
-            fits = total <= s.usable_bytes
-            counts["scored"] += len(some)
-            counts["fitting"] += int(fits.sum())
-
-            def row(i: int, seconds: np.ndarray = seconds, total: np.ndarray = total,
-                    some: np.ndarray = some, choice: Choice = choice) -> Row:  # fmt: skip
-                return Row(int(some[i]), choice, float(seconds[i]), float(total[i]))
-
-            best.offer(np.where(fits, seconds, np.inf), row)
-            smallest.offer(np.where(fits, np.inf, total), row)
+        for choice, mask in zip(group.choices, masks, strict=True):
+            own = mask[union]
+            if own.any():
+                _score_rows(s, c, common, choice, some[union], own, best, smallest, counts)
         if progress is not None:
             progress(counts["scored"])
 
 
+def _score_rows(s: Setting, c: Columns, common: Shared, choice: Choice, rows: np.ndarray,
+                own: np.ndarray, best: _Best, smallest: _Best, counts: dict[str, int],
+                ) -> None:  # fmt: skip
+    """Score one choice on the rows that its bounds left, and offer them."""
+    if own.mean() < 0.7:
+        keep = np.flatnonzero(own)
+        c, common, rows = take(replace(c, links={}), keep), take(common, keep), rows[keep]
+    found = score(s, c, choice, common)
+    seconds = step_times(found)
+    total = found.memory["total"]
+    fits = total <= s.usable_bytes
+    counts["scored"] += len(rows)
+    counts["fitting"] += int(fits.sum())
+
+    def row(i: int) -> Row:
+        return Row(int(rows[i]), choice, float(seconds[i]), float(total[i]))
+
+    best.offer(np.where(fits, seconds, np.inf), row)
+    smallest.offer(np.where(fits, np.inf, total), row)
+
+
+@dataclass(frozen=True)
+class _CutFloors:
+    """What a remat policy runs again and stores in one layer, by kind, for each distinct cut."""
+
+    again: list[np.ndarray]
+    stored: list[np.ndarray]
+
+
+def _cut_floors(s: Setting, p: Prepared, remat_name: str) -> _CutFloors:
+    policy = remat.policy(remat_name, reruns_output=float(s.stack.reruns_output) > 0)
+    cuts = int(p.cut_of.max()) + 1
+    again, stored = [], []
+    for one in p.cuts.layers:
+        times = np.zeros(cuts)
+        for tensor, cost in one.forward.items():
+            if policy.recomputes_tensor(tensor):
+                times = times + cost.total * policy.every
+        again.append(np.broadcast_to(times, (cuts,)))
+        stored.append(np.broadcast_to(stored_bytes(s, policy, [1.0], [one], 1.0), (cuts,)))
+    return _CutFloors(again, stored)
+
+
+def _possible(p: Prepared, usable: float, rows: np.ndarray, floor: np.ndarray, state: np.ndarray,
+              choice: Choice, cut: _CutFloors, at: _Stage, best: _Best, smallest: _Best,
+              ) -> np.ndarray:  # fmt: skip
+    """Rows that neither bound excludes for a choice (bool).
+
+    When memory excludes all of them they are still offered as the smallest so far, by their floor.
+    """
+    again, stored = np.zeros(len(rows)), np.zeros(len(rows))
+    for kind, count in enumerate(at.counts):
+        again += cut.again[kind][at.cut_of] * count
+        stored += cut.stored[kind][at.cut_of] * count
+    seconds = floor[rows] + again * at.kept * at.accumulation
+    memory = state[rows] + stored * in_flight(choice.schedule, at.pp, at.vpp, at.accumulation)
+    fits = memory <= usable
+    if not fits.any():
+        smallest.offer(memory, lambda i: Row(int(rows[i]), choice, np.inf, float(memory[i])))
+    return np.asarray(fits & (seconds <= best.bound))
+
+
+class _Stage:
+    """Stage layout of some rows, and gathering of what was computed for each cut."""
+
+    def __init__(self, s: Setting, p: Prepared, rows: np.ndarray) -> None:
+        base = p.base
+        self.pp = base.degrees[:, DEGREES.index("pp")][base.tuple_of[rows]].astype(float)
+        self.vpp, self.accumulation = base.vpp[rows], base.accumulation[rows]
+        on_stage, self.counts = stage_layers(s, self.pp, self.vpp)
+        # the last stage may hold up to one layer less than the fullest
+        self.kept = np.where(self.pp > 1, 1 - 1 / np.maximum(on_stage, 1), 1.0)
+        self.cut_of = p.cut_of[rows]
+
+
 def compute_floor(s: Setting, p: Prepared) -> np.ndarray:
     """Seconds of the layers' ops alone, every microbatch: no step is shorter (one a row)."""
-    pp = p.base.degrees[:, DEGREES.index("pp")][p.base.tuple_of].astype(float)
-    _, counts = stage_layers(s, pp, p.base.vpp)
-    total = np.zeros(len(p.base))
-    for one, count in zip(p.cuts.layers, counts, strict=True):
+    rows = np.arange(len(p.base))
+    at = _Stage(s, p, rows)
+    total = np.zeros(len(rows))
+    for one, count in zip(p.cuts.layers, at.counts, strict=True):
         cost = one.input_grad + one.weight_grad
         for times in one.forward.values():
             cost = cost + times
-        total = total + count * np.broadcast_to(cost.total, (_cuts(p),))[p.cut_of]
-    # the last stage may hold up to one layer less than the fullest
-    kept = np.where(pp > 1, 1 - 1 / np.maximum(sum(counts[1:], counts[0]), 1), 1.0)
-    return total * kept * p.base.accumulation  # type: ignore[no-any-return]
-
-
-def _cuts(p: Prepared) -> int:
-    return int(p.cut_of.max()) + 1
+        cuts = int(p.cut_of.max()) + 1
+        total = total + count * np.broadcast_to(cost.total, (cuts,))[at.cut_of]
+    return np.asarray(total * at.kept * at.accumulation)
 
 
 def state_floor(s: Setting, base: Base, rows: np.ndarray, choice: Choice) -> np.ndarray:
