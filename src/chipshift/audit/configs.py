@@ -69,15 +69,15 @@ SETTINGS: tuple[_Pattern, ...] = (
 )  # fmt: skip
 
 VARIABLES: tuple[_Pattern, ...] = (
-    _pattern("cuda-env", r"(?<![\w$])CUDA_VISIBLE_DEVICES\s*[= ]\s*[\w\"'$]", "medium"),
-    _pattern("jax-gpu-kernel", r"XLA_FLAGS\s*[= ].*--xla_gpu_", "low"),
+    _pattern("cuda-env", r"(?<![\w$])CUDA_VISIBLE_DEVICES\s*[= ]\s*[\w\"'$]\S*", "medium"),
+    _pattern("jax-gpu-kernel", r"XLA_FLAGS\s*[= ].*--xla_gpu_\w*", "low"),
     _pattern("tf32-flag", r"(?<![\w$])NVIDIA_TF32_OVERRIDE\s*[= ]"),
     _pattern("cudnn-flag", r"(?<![\w$])CUBLAS_WORKSPACE_CONFIG\s*[= ]"),
     _pattern(
         "cuda-env",
         r"(?<![\w$])(?:NCCL_\w+|CUDA_LAUNCH_BLOCKING|TORCH_CUDA_ARCH_LIST|PYTORCH_CUDA_ALLOC_CONF|"
         r"CUDA_DEVICE_ORDER|CUDA_DEVICE_MAX_CONNECTIONS|TORCH_NCCL_\w+|"
-        r"XLA_PYTHON_CLIENT_MEM_FRACTION)\s*[= ]\s*\S",
+        r"XLA_PYTHON_CLIENT_MEM_FRACTION)\s*[= ]\s*\S+",
     ),
 )
 DEEPSPEED_KEYS = re.compile(r'"(zero_optimization|train_micro_batch_size_per_gpu)"\s*:')
@@ -85,6 +85,8 @@ DEEPSPEED_FP16 = re.compile(r'"fp16"\s*:\s*\{[^{}]*"enabled"\s*:\s*true', re.DOT
 DEEPSPEED_LAUNCH = re.compile(r"^\s*(?:\w+=\S+\s+)*deepspeed\s+(?:-|\S+\.py\b|\$)")
 INSTALL = re.compile(r"\b(?:pip3?|uv|conda|mamba)\b.*?\binstall\b(?P<packages>.*)")
 REQUIREMENT = re.compile(r"^\s*(?:-\s+)?[\"']?(?P<name>[A-Za-z0-9][\w.-]*)")
+BROUGHT_ALONG = frozenset({"triton"})
+"""Packages that PyTorch itself requires: listed in every lock file, and harmless until imported."""
 CUDA_SUFFIX = re.compile(r"_(?:cuda|cu)\d*x?$")
 
 
@@ -124,7 +126,8 @@ def config_findings(root: Path, name: str, target: Target | None) -> list[Findin
         if target is not None and target not in rule.applies_to:
             continue
         worded = target or rule.applies_to[0]
-        optional = f" Only with {hazard.optional}." if hazard.optional else ""
+        told = [hazard.what, rule.on_device.rstrip(".")]
+        told += [f"only with {hazard.optional}"] if hazard.optional else []
         found.append(
             Finding(
                 rule=rule.slug,
@@ -134,7 +137,7 @@ def config_findings(root: Path, name: str, target: Target | None) -> list[Findin
                 file=name,
                 line=hazard.line,
                 end_line=hazard.line,
-                message=". ".join(filter(None, (hazard.what, rule.on_device))) + optional,
+                message=". ".join(filter(None, told)),
                 instead=instead(rule, worded),
                 places=tuple(Place(name, line) for line in hazard.places),
                 cost=without_job(rule.slug, rule.cost, {}),
@@ -209,9 +212,9 @@ def _package(
     plain = package.lower().replace("-", "_").replace(".", "_")
     names = (plain, CUDA_SUFFIX.sub("", plain), package.replace("-", "_"))
     rule = next(filter(None, map(rule_of, names)), "")
-    if rule:
+    if rule and plain not in BROUGHT_ALONG:
         severity: Severity | None = "low" if optional else None
-        yield ConfigHazard(rule, line, package, severity=severity, optional=optional)
+        yield ConfigHazard(rule, line, f"needs {package}", severity=severity, optional=optional)
 
 
 def _installs(lines: list[str], rule_of: Callable[[str], str]) -> Iterator[ConfigHazard]:

@@ -75,11 +75,12 @@ def review(
     )
 
 
-def _order(finding: Finding) -> tuple[int, int, str, str, int, int]:
+def _order(finding: Finding) -> tuple[int, int, str, bool, str, int, int]:
     return (
         TOPICS.index(finding.topic),
         SEVERITIES.index(finding.severity),
         finding.rule,
+        finding.loop != "step",  # what runs in the step is shown first
         finding.file,
         finding.cell or 0,
         finding.line,

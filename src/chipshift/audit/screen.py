@@ -7,7 +7,7 @@ from collections.abc import Iterator, Sequence
 from itertools import groupby
 from typing import NamedTuple
 
-from chipshift.audit.finding import SEVERITIES, Finding, Severity
+from chipshift.audit.finding import SEVERITIES, Cost, Finding, Severity
 from chipshift.audit.lines import SourceLines
 from chipshift.audit.pages import TOPIC_TITLES
 from chipshift.audit.review import Review, Task, blockers_by_topic, worklist
@@ -38,16 +38,24 @@ Row = list[Span]
 def screen(review: Review, lines: SourceLines, name: str, max_per_rule: int) -> Iterator[Row]:
     """The lines to print; ``max_per_rule`` findings a rule are shown (0: all).
 
-    The summary comes last, where a reader's eye is when the command ends.
+    Low findings take a line a rule unless all are asked for. The summary comes last, where a
+    reader's eye is when the command ends.
     """
     yield from _head(review, name)
     for topic, group in groupby(review.result.findings, key=lambda finding: finding.topic):
         findings = list(group)
         yield []
         yield _rule_off(TOPIC_TITLES[topic], _counted(findings))
-        for _, of_rule in groupby(findings, key=lambda f: (f.severity, f.rule)):
+        in_short = False
+        for (severity, _), same in groupby(findings, key=lambda f: (f.severity, f.rule)):
+            of_rule = list(same)
+            if severity == "low" and max_per_rule:
+                yield from [] if in_short else [[]]
+                in_short = True
+                yield _in_one_line(of_rule)
+                continue
             yield []
-            yield from _rule(list(of_rule), lines, max_per_rule)
+            yield from _rule(of_rule, lines, max_per_rule)
     yield []
     yield from _summary(review)
 
@@ -67,7 +75,7 @@ def _rule(findings: Sequence[Finding], lines: SourceLines, max_per_rule: int) ->
     rule = rules().get(first.rule)
     title = f"  {rule.title}" if rule else ""
     yield [
-        Span(f"{first.severity:8}", STYLES[first.severity]),
+        Span(f"{first.severity:9}", STYLES[first.severity]),
         Span(first.rule, "bold"),
         Span(title),
     ]
@@ -79,12 +87,28 @@ def _rule(findings: Sequence[Finding], lines: SourceLines, max_per_rule: int) ->
         yield from _wrapped(message, "    ")
         if instead:
             yield from _wrapped(instead, "    ", "green", lead="instead: ")
-    for formula in dict.fromkeys(f.cost.formula for f in shown if f.cost.formula):
+    known = (_figures(f.cost) for f in shown if not _unknown(f.cost))
+    for formula in dict.fromkeys(known):
         yield from _wrapped(formula, "    ", "dim", lead="cost: ")
     if len(shown) < len(findings):
         more = findings[len(shown) :]
         files = _plural(len({finding.file for finding in more}), "file")
         yield [Span(f"    and {len(more)} more in {files} (--max-per-rule 0 shows all)", "dim")]
+
+
+def _in_one_line(findings: Sequence[Finding]) -> Row:
+    """A rule of low severity: its first place and how many more there are."""
+    first = findings[0]
+    more = f" and {len(findings) - 1} more" if len(findings) > 1 else ""
+    where = _where(first)
+    room = WIDTH - 9 - len(first.rule) - 2 - len(more)
+    cut = where if len(where) <= room else "…" + where[-room + 1 :]
+    return [
+        Span("low      ", STYLES["low"]),
+        Span(f"{first.rule}  ", "bold"),
+        Span(cut, "cyan"),
+        Span(more, "dim"),
+    ]
 
 
 def _finding(finding: Finding, lines: SourceLines, width: int) -> Iterator[Row]:
@@ -106,15 +130,36 @@ def _finding(finding: Finding, lines: SourceLines, width: int) -> Iterator[Row]:
     here = [str(place.line) for place in finding.places if place.file == finding.file]
     there = [f"{p.file}:{p.line}" for p in finding.places if p.file != finding.file]
     if here or there:
-        also = ", ".join((["line " + ", ".join(here)] if here else []) + there)
+        also = ", ".join(
+            ([f"line{'s' * (len(here) > 1)} " + ", ".join(here)] if here else []) + there
+        )
         yield from _wrapped(also, "      ", "dim", lead="with it: ")
 
 
 def _aside(finding: Finding) -> str:
-    said = {"step": "", "eval": "in evaluation", "startup": "at start-up", "unknown": ""}
+    place = "in evaluation" if finding.loop == "eval" else ""
     sure = "" if finding.confidence == "sure" else finding.confidence
-    inside = ", ".join(filter(None, (said[finding.loop], sure)))
+    inside = ", ".join(filter(None, (place, sure)))
     return f"({inside})" if inside else ""
+
+
+def _unknown(cost: Cost) -> bool:
+    figures = (cost.seconds_per_step, cost.fraction_of_step, cost.bytes, cost.recompiles)
+    return not cost.formula or (cost.formula.startswith("unknown") and not any(figures))
+
+
+def _figures(cost: Cost) -> str:
+    """The figures of a cost, then how they were worked out."""
+    told = []
+    if cost.seconds_per_step is not None:
+        told.append(f"{cost.seconds_per_step * 1e3:.3g} ms a step")
+    if cost.fraction_of_step is not None:
+        told.append(f"{cost.fraction_of_step:.1%} of the step")
+    if cost.bytes is not None:
+        told.append(f"{cost.bytes / 1e9:.3g} GB")
+    if cost.recompiles is not None:
+        told.append(f"{cost.recompiles:,.0f} compilations")
+    return ", ".join(told) + (" (" if told else "") + cost.formula + (")" if told else "")
 
 
 def _where(finding: Finding) -> str:
@@ -128,8 +173,8 @@ def _summary(review: Review) -> Iterator[Row]:
     share = (
         "unknown: no training step was found; name it with --entry FILE:FUNCTION"
         if result.portable_fraction is None
-        else f"{result.portable_fraction:.0%} of the training step's lines (no blocker, high or "
-        "medium finding)"
+        else f"{_share(result.portable_fraction)} of the training step's lines (no blocker, high "
+        "or medium finding)"
     )
     yield from _item("carries over", share)
     blockers = blockers_by_topic(result.findings)
@@ -146,6 +191,11 @@ def _summary(review: Review) -> Iterator[Row]:
     left_out = _left_out(review)
     if left_out:
         yield from _item("not shown", left_out)
+
+
+def _share(fraction: float) -> str:
+    """A percentage that says 100 only when it is all."""
+    return "over 99%" if 0.995 <= fraction < 1 else f"{fraction:.0%}"
 
 
 def _step(review: Review) -> str:
@@ -184,7 +234,7 @@ def _worklist(tasks: Sequence[Task]) -> Iterator[Row]:
         yield [
             Span("  worklist      " if number == 1 else " " * 16, "dim"),
             Span(f"{number:2}. {task.rule.ljust(width)}  "),
-            Span(f"{task.severity:8}", STYLES[task.severity]),
+            Span(f"{task.severity:9}", STYLES[task.severity]),
             Span(amount + (", in the step" if task.in_step else "")),
         ]
     if len(tasks) > len(shown):
