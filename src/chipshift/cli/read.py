@@ -115,7 +115,7 @@ def _plan(job: TrainJob) -> dict[str, Any]:
 
     assert job.plan is not None
     table = asdict(job.plan.value)
-    table["axes"] = {name: list(axes) for name, axes in job.plan.value.axes}
+    table["order"] = list(job.plan.value.order)
     if job.plan_open:
         table[job.plan_open] = None
         if not job.batch_open:

@@ -151,7 +151,16 @@ def estimate(job: TrainJob, plan: Plan, machine: Machine, stack: str | None = No
     s = setting(job, machine, name)
     check_plan(s, plan)
     groups = group_links(
-        machine, plan.dp, plan.fsdp, plan.cp, plan.tp, plan.ep, plan.pp, plan.etp, explain=explain
+        machine,
+        plan.dp,
+        plan.fsdp,
+        plan.cp,
+        plan.tp,
+        plan.ep,
+        plan.pp,
+        plan.etp,
+        plan.order,
+        explain=explain,
     )
     numbers: dict[str, Number] = {
         axis: float(getattr(plan, axis))

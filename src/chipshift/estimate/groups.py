@@ -16,8 +16,20 @@ def mesh_order(machine: Machine) -> tuple[str, ...]:
     return ("dp", "pp", "fsdp", "cp", "tp") if crosses_dcn else ("pp", "dp", "fsdp", "cp", "tp")
 
 
+def other_orders(machine: Machine) -> list[tuple[str, ...]]:
+    """Orders of the mesh axes worth trying besides the usual one: another axis innermost.
+
+    On a torus the innermost axis takes whole physical axes first. In a switched domain every axis
+    that fits inside has the same links, so that the usual order, which keeps most inside, stands.
+    """
+    if machine.fabric[0].kind != "torus":
+        return []
+    usual = mesh_order(machine)
+    return [(*(a for a in usual if a != last), last) for last in ("cp", "fsdp", "dp")]
+
+
 def placements(machine: Machine, dp: int, fsdp: int, cp: int, tp: int, ep: int, pp: int,
-               etp: int = 0) -> dict[str, Placement]:  # fmt: skip
+               etp: int = 0, order: tuple[str, ...] = ()) -> dict[str, Placement]:  # fmt: skip
     """Where each group of ``columns.GROUPS`` sits.
 
     Expert groups take the innermost devices of dp × fsdp × cp, as Megatron and torchtitan do.
@@ -26,16 +38,21 @@ def placements(machine: Machine, dp: int, fsdp: int, cp: int, tp: int, ep: int, 
         InputError: degrees that do not multiply to the machine's devices.
     """
     sizes = {"dp": dp, "fsdp": fsdp, "cp": cp, "tp": tp, "pp": pp}
-    at = assign(machine, {axis: sizes[axis] for axis in mesh_order(machine)})
-    shards = group(at, ("fsdp", "cp")) if fsdp > 1 else ALONE
-    sums = at["dp"] if fsdp > 1 else group(at, ("dp", "cp"))
+    order = order or mesh_order(machine)
+    at = assign(machine, {axis: sizes[axis] for axis in order})
+
+    def union(*axes: str) -> Placement:
+        return group(at, tuple(axis for axis in order if axis in axes))
+
+    shards = union("fsdp", "cp") if fsdp > 1 else ALONE
+    sums = at["dp"] if fsdp > 1 else union("dp", "cp")
     over_tp = ep if not etp or etp == tp else max(1, ep * etp // tp)
     inside = min(over_tp, shards.size)
-    pool = ("dp", "fsdp", "cp") if not etp or etp == tp else ("dp", "fsdp", "cp", "tp")
+    pool = union("dp", "fsdp", "cp", *(() if not etp or etp == tp else ("tp",)))
     return {
         "tp": at["tp"],
         "cp": at["cp"],
-        "ep": subgroup(group(at, pool), ep),
+        "ep": subgroup(pool, ep),
         "weights": shards,
         "expert_weights": rest(shards, inside),
         "dp": sums,
@@ -45,8 +62,9 @@ def placements(machine: Machine, dp: int, fsdp: int, cp: int, tp: int, ep: int, 
 
 
 def group_links(machine: Machine, dp: int, fsdp: int, cp: int, tp: int, ep: int, pp: int,
-                etp: int = 0, *, explain: bool = False) -> dict[str, Any]:  # fmt: skip
+                etp: int = 0, order: tuple[str, ...] = (), *, explain: bool = False,
+                ) -> dict[str, Any]:  # fmt: skip
     """The links of every group, as numbers for ``collective_time`` (explaining: with sources)."""
-    found = placements(machine, dp, fsdp, cp, tp, ep, pp, etp)
+    found = placements(machine, dp, fsdp, cp, tp, ep, pp, etp, order)
     of = links_worked if explain else links
     return {name: of(machine, placement) for name, placement in found.items()}

@@ -43,7 +43,9 @@ def job_json(job: TrainJob) -> dict[str, Any]:
 
 def plan_json(plan: Plan, machine: Machine) -> dict[str, Any]:
     """The contract's ``plan`` object, with the physical axes each mesh axis sits on."""
-    at = placements(machine, plan.dp, plan.fsdp, plan.cp, plan.tp, plan.ep, plan.pp, plan.etp)
+    at = placements(
+        machine, plan.dp, plan.fsdp, plan.cp, plan.tp, plan.ep, plan.pp, plan.etp, plan.order
+    )
     degrees = {"dp": plan.dp, "fsdp": plan.fsdp, "tp": plan.tp, "cp": plan.cp, "pp": plan.pp}
     found = {"tp": at["tp"], "cp": at["cp"], "pp": at["pp"]}
     if plan.fsdp > 1:
@@ -57,7 +59,8 @@ def plan_json(plan: Plan, machine: Machine) -> dict[str, Any]:
     }
     keys = ("dp", "fsdp", "tp", "cp", "ep", "etp", "pp", "vpp", "microbatch", "accumulation",
             "remat", "optimizer_sharding", "schedule")  # fmt: skip
-    return {key: getattr(plan, key) for key in keys} | {"axes": axes}
+    order = list(plan.order or mesh_order(machine))
+    return {key: getattr(plan, key) for key in keys} | {"axes": axes, "order": order}
 
 
 def assumptions(e: Estimate) -> list[dict[str, Any]]:

@@ -224,7 +224,7 @@ def _deadline_step_s(sizer: Sizer) -> float:
 def _carry(job: TrainJob, now: Estimate, best: Estimate) -> tuple[Estimate | None, str]:
     """The present plan on the target as it is, or why it cannot be."""
     s = setting(job, best.machine, best.stack)
-    plan = unchanged(s, replace(now.plan, axes=()))
+    plan = unchanged(s, replace(now.plan, order=()))
     if plan is None:
         return None, "the present degrees do not divide the target's devices and the batch"
     return estimate(job, plan, best.machine, best.stack, price=best.price), ""

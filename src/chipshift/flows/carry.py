@@ -34,7 +34,7 @@ def unchanged(s: Setting, plan: Plan) -> Plan | None:
     share = sequences // replicas
     micro = plan.microbatch if plan.microbatch <= share and share % plan.microbatch == 0 else 1.0
     moved = replace(
-        plan, dp=dp, fsdp=fsdp, microbatch=float(micro), accumulation=round(share / micro), axes=()
+        plan, dp=dp, fsdp=fsdp, microbatch=float(micro), accumulation=round(share / micro), order=()
     )
     fixed: dict[str, str | int | float] = {
         "dp": dp, "fsdp": fsdp, "tp": plan.tp, "cp": plan.cp, "pp": plan.pp, "ep": plan.ep,

@@ -31,8 +31,8 @@ class Plan:
         schedule: pipeline schedule.
         cp_kind: ``ring`` or ``allgather`` exchange of keys and values.
         sequence_parallel: activations outside the matmuls cut over tp as well.
-        axes: for each mesh axis the names of the physical axes it sits on; () = let the fabric
-            assign them as JAX does.
+        order: mesh axes, outermost first (the last takes its physical axes first, as JAX assigns
+            them); () = the machine's usual order.
     """
 
     dp: int = 1
@@ -50,7 +50,7 @@ class Plan:
     schedule: str = "1f1b"
     cp_kind: str = "ring"
     sequence_parallel: bool = True
-    axes: tuple[tuple[str, tuple[str, ...]], ...] = ()
+    order: tuple[str, ...] = ()
 
     @property
     def devices(self) -> int:

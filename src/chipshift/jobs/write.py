@@ -55,7 +55,7 @@ def _job(job: TrainJob) -> dict[str, Any]:
 def _plan(job: TrainJob) -> dict[str, Any]:
     assert job.plan is not None
     table = asdict(job.plan.value)
-    table.pop("axes", None)
+    table.pop("order", None)
     if job.plan_open:
         table["open"] = job.plan_open
         if not job.batch_open:

@@ -9,6 +9,7 @@ from dataclasses import dataclass, replace
 import numpy as np
 
 from chipshift.estimate.columns import Choice, Columns
+from chipshift.estimate.groups import other_orders
 from chipshift.estimate.memory import gradient_cuts, optimizer_cuts, stored_bytes, weight_cuts
 from chipshift.estimate.score import AXES, Score, Shared, score, shared
 from chipshift.estimate.setting import Setting
@@ -17,6 +18,7 @@ from chipshift.jobs.plan import Plan
 from chipshift.parallel import remat
 from chipshift.parallel.memory import optimizer_bytes_per_param, state_bytes
 from chipshift.parallel.schedule import in_flight
+from chipshift.planner.orders import Candidates, joined, reordered
 from chipshift.planner.space import DEGREES, Base, applies, base_rows, choices, chunks
 from chipshift.planner.table import Prepared, Row, columns, prepare, take
 
@@ -60,6 +62,7 @@ class Found:
             optimizer_sharding=row.choice.optimizer_sharding,
             schedule=row.choice.schedule,
             cp_kind=row.choice.cp_kind,
+            order=self.base.orders[self.base.tuple_of[row.index]],
         )  # fmt: skip
 
 
@@ -117,23 +120,36 @@ def search(s: Setting, fixed: Mapping[str, str | int | float] | None = None, *,
     fixed = fixed or {}
     base = base_rows(s, fixed)
     best, smallest = _Best(keep), _Best(8)
-    counts = {"considered": 0, "scored": 0, "fitting": 0}
+    tally = _Tally(best, smallest, Candidates())
     if len(base):
         prepared = prepare(s, base)
         floor = compute_floor(s, prepared)
         for group in _groups(choices(s, fixed), base):
-            _search_group(s, prepared, floor, group, prune, best, smallest, counts, progress)
+            _search_group(s, prepared, floor, group, prune, tally, progress)
+        base = _search_orders(s, base, tally, prune)
     return Found(
         setting=s,
         base=base,
         fitting=best.rows,
         not_fitting=smallest.rows,
-        considered=counts["considered"],
-        scored=counts["scored"],
-        pruned=counts["considered"] - counts["scored"],
-        counted_fitting=counts["fitting"],
+        considered=tally.considered,
+        scored=tally.scored,
+        pruned=tally.considered - tally.scored,
+        counted_fitting=tally.fitting,
         seconds=time.perf_counter() - start,
     )
+
+
+@dataclass
+class _Tally:
+    """What a search has found and counted so far."""
+
+    best: _Best
+    smallest: _Best
+    candidates: Candidates
+    considered: int = 0
+    scored: int = 0
+    fitting: int = 0
 
 
 @dataclass(frozen=True)
@@ -154,10 +170,10 @@ def _groups(all_choices: list[Choice], base: Base) -> list[_Group]:
 
 
 def _search_group(s: Setting, p: Prepared, floor: np.ndarray, group: _Group, prune: bool,
-                  best: _Best, smallest: _Best, counts: dict[str, int],
-                  progress: Callable[[int], None] | None) -> None:  # fmt: skip
+                  tally: _Tally, progress: Callable[[int], None] | None) -> None:  # fmt: skip
     """Score the rows of one group, fastest floor first, until no further row can be kept."""
-    counts["considered"] += len(group.rows) * len(group.choices)
+    tally.considered += len(group.rows) * len(group.choices)
+    best, smallest = tally.best, tally.smallest
     rows = group.rows
     state = np.zeros(len(p.base))
     cuts: list[_CutFloors] = []
@@ -185,14 +201,13 @@ def _search_group(s: Setting, p: Prepared, floor: np.ndarray, group: _Group, pru
         for choice, mask in zip(group.choices, masks, strict=True):
             own = mask[union]
             if own.any():
-                _score_rows(s, c, common, choice, some[union], own, best, smallest, counts)
+                _score_rows(s, c, common, choice, some[union], own, tally)
         if progress is not None:
-            progress(counts["scored"])
+            progress(tally.scored)
 
 
 def _score_rows(s: Setting, c: Columns, common: Shared, choice: Choice, rows: np.ndarray,
-                own: np.ndarray, best: _Best, smallest: _Best, counts: dict[str, int],
-                ) -> None:  # fmt: skip
+                own: np.ndarray, tally: _Tally, first: int = 0) -> None:  # fmt: skip
     """Score one choice on the rows that its bounds left, and offer them."""
     if own.mean() < 0.7:
         keep = np.flatnonzero(own)
@@ -201,14 +216,40 @@ def _score_rows(s: Setting, c: Columns, common: Shared, choice: Choice, rows: np
     seconds = step_times(found)
     total = found.memory["total"]
     fits = total <= s.usable_bytes
-    counts["scored"] += len(rows)
-    counts["fitting"] += int(fits.sum())
+    tally.scored += len(rows)
+    tally.fitting += int(fits.sum())
 
     def row(i: int) -> Row:
-        return Row(int(rows[i]), choice, float(seconds[i]), float(total[i]))
+        return Row(first + int(rows[i]), choice, float(seconds[i]), float(total[i]))
 
-    best.offer(np.where(fits, seconds, np.inf), row)
-    smallest.offer(np.where(fits, np.inf, total), row)
+    tally.best.offer(np.where(fits, seconds, np.inf), row)
+    tally.smallest.offer(np.where(fits, np.inf, total), row)
+    if not first:
+        tally.candidates.offer(choice, rows, found, fits, tally.best.bound)
+
+
+def _search_orders(s: Setting, base: Base, tally: _Tally, prune: bool) -> Base:
+    """Score the plans that another order of the mesh axes could improve; the joined base."""
+    if not other_orders(s.machine):
+        return base
+    left = tally.candidates.within(tally.best.bound if prune else np.inf)
+    if not left:
+        return base
+    wanted = np.unique(np.concatenate(list(left.values())))
+    more, source = reordered(s, base, wanted)
+    if not len(source):
+        return base
+    prepared = prepare(s, more)
+    for choice, rows in left.items():
+        own = np.flatnonzero(np.isin(source, rows))
+        tally.considered += len(own)
+        for part in chunks(len(own), CHUNK):
+            some = own[part]
+            c, w = columns(prepared, some)
+            common = shared(s, c, w, choice)
+            every = np.ones(len(some), bool)
+            _score_rows(s, c, common, choice, some, every, tally, first=len(base))
+    return joined(base, more)
 
 
 @dataclass(frozen=True)

@@ -35,11 +35,12 @@ class Base:
 
     Attributes:
         degrees: (tuples, 6) int array in the order of DEGREES.
+        orders: mesh order of each tuple, () for the machine's usual one.
         tuple_of, vpp, microbatch, accumulation: one entry a row.
-        considered: rows before anything was left out.
     """
 
     degrees: np.ndarray
+    orders: list[tuple[str, ...]]
     tuple_of: np.ndarray
     vpp: np.ndarray
     microbatch: np.ndarray
@@ -122,7 +123,9 @@ def base_rows(s: Setting, fixed: Mapping[str, str | int | float]) -> Base:
         block[0], block[1], block[2], block[3] = index, grid[0], grid[1], share / grid[1]
         blocks.append(block)
     table = np.concatenate(blocks, axis=1) if blocks else np.empty((4, 0))
-    return Base(degrees, table[0].astype(np.int64), table[1], table[2], table[3])
+    return Base(
+        degrees, [()] * len(degrees), table[0].astype(np.int64), table[1], table[2], table[3]
+    )
 
 
 def _virtual_stages(layers: int, pp: int, fixed: Mapping[str, str | int | float]) -> list[int]:

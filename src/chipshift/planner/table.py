@@ -54,8 +54,10 @@ class Prepared:
 def prepare(s: Setting, base: Base) -> Prepared:
     """Links of each degree tuple and costs of each distinct cut."""
     rows = [
-        group_links(s.machine, dp, fsdp, cp, tp, ep, pp)
-        for dp, fsdp, cp, tp, ep, pp in base.degrees.tolist()
+        group_links(s.machine, dp, fsdp, cp, tp, ep, pp, 0, order)
+        for (dp, fsdp, cp, tp, ep, pp), order in zip(
+            base.degrees.tolist(), base.orders, strict=True
+        )
     ]
     links = {name: stack([row[name] for row in rows]) for name in GROUPS}
     tp, cp, ep = (base.degrees[:, DEGREES.index(a)][base.tuple_of] for a in ("tp", "cp", "ep"))
