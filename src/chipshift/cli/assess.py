@@ -83,9 +83,12 @@ def command(
 
 def write_report(path: str, found: Assessment, answer: dict[str, Any]) -> None:
     """The self-contained HTML page, written whole or not at all."""
+    from chipshift.flows.roofline import of_estimate
     from chipshift.report.page import page
 
-    text = page(answer, explained_json(found))
+    fitting = [t.estimate for t in found.targets if t.estimate is not None]
+    roofs = [of_estimate(e) for e in (found.present, *fitting)]
+    text = page(answer, explained_json(found), roofs)
     target = Path(path)
     try:
         target.parent.mkdir(parents=True, exist_ok=True)

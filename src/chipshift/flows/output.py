@@ -165,7 +165,10 @@ def explained_json(a: Assessment) -> dict[str, Any]:
         full = estimate(e.job, e.plan, e.machine, e.stack, price=e.price, explain=True)
         return estimate_json(full)
 
-    return {
-        "from": again(a.present),
-        "targets": [again(t.estimate) if t.estimate is not None else {} for t in a.targets],
-    }
+    def target(t: Target) -> dict[str, Any]:
+        if t.estimate is None:
+            return {}
+        carried = None if t.unchanged is None else again(t.unchanged)
+        return {**again(t.estimate), "unchanged_plan": carried}
+
+    return {"from": again(a.present), "targets": [target(t) for t in a.targets]}

@@ -96,7 +96,7 @@ def stacked(bars: list[Bar], width: float, show: Callable[[float], str], unit: s
 def _labels(bar: Bar, top: float, left: float, narrow: bool) -> Markup:
     if narrow:
         return text(0, top - 6, bar.label, "strong") + text(
-            len(bar.label) * (CHAR + 0.9) + 8, top - 6, bar.note[:24], "faint"
+            len(bar.label) * (CHAR + 0.6) + 8, top - 6, bar.note[:24], "faint"
         )
     return text(left - 12, top + BAR / 2 - 2, bar.label, "strong", "end") + text(
         left - 12, top + BAR / 2 + 13, bar.note, "faint", "end"
@@ -105,9 +105,6 @@ def _labels(bar: Bar, top: float, left: float, narrow: bool) -> Markup:
 
 def _one(bar: Bar, top: float, scale: Scale, show: Callable[[float], str]) -> Markup:
     out = Markup("")
-    if bar.limit is not None:
-        out += rect(scale(0), top - 3, scale(bar.limit) - scale(0), BAR + 6, "limit", rx=3,
-                    title=f"available: {show(bar.limit)}")  # fmt: skip
     at = 0.0
     for part in bar.parts:
         if part.value <= 0:
@@ -120,6 +117,9 @@ def _one(bar: Bar, top: float, scale: Scale, show: Callable[[float], str]) -> Ma
         if fits(words, end - x):
             out += text((x + end) / 2, top + BAR / 2 + 4, words, f"on-{part.key}", "middle")
         at += part.value
+    if bar.limit is not None:
+        out += rect(scale(0), top - 3, scale(bar.limit) - scale(0), BAR + 6, "limit", rx=3,
+                    title=f"available: {show(bar.limit)}")  # fmt: skip
     if bar.interval is not None:
         low, high = (scale(v) for v in bar.interval)
         y = top + BAR + 6

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from typing import Any
 
 from markupsafe import Markup
@@ -37,7 +37,7 @@ def step_parts(estimate: Mapping[str, Any]) -> tuple[Part, ...]:
     return tuple(Part(key, label, seconds[key]) for key, label in PARTS)
 
 
-def breakdown(rows: list[tuple[str, str, Mapping[str, Any], tuple[float, float] | None]]
+def breakdown(rows: Sequence[tuple[str, str, Mapping[str, Any], tuple[float, float] | None]]
               ) -> Markup:  # fmt: skip
     """One bar a row: label, note, estimate, and the interval of its step time."""
     bars = [Bar(label, note, step_parts(e), interval) for label, note, e, interval in rows]

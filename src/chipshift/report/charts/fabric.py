@@ -31,6 +31,13 @@ DRAWN = 16
 AXIS_WORDS = {
     "dp": "data", "fsdp": "fully sharded data", "tp": "tensor", "cp": "context", "pp": "pipeline",
 }  # fmt: skip
+NOTES = (
+    "Filled: chips that the first (black) meets along one",
+    "mesh axis. Dashed stubs: links that wrap round.",
+)
+FLAT_MOST, DEEP_MOST = 16, 8
+STUB = 11.0
+
 Spot = Callable[[float, float, float], tuple[float, float]]
 """Where a chip of the lattice stands in the drawing."""
 
@@ -105,7 +112,7 @@ def fabric(machine: Machine, degrees: Mapping[str, int], title: str) -> Markup:
     used = [axis for axis in AXIS_WORDS if degrees.get(axis, 1) > 1]
     torus = [axis for axis in axes if axis.name in "xyz"]
     torus.sort(key=lambda axis: axis.name)
-    drawable = len(torus) in (2, 3) and all(axis.size <= (16, 8)[len(torus) - 2] for axis in torus)
+    drawable = _drawable([axis.size for axis in torus])
 
     def draw(width: float) -> Markup:
         names = [(f"p-{a}", f"{a} {degrees[a]} ({AXIS_WORDS[a]})") for a in used]
@@ -117,10 +124,14 @@ def fabric(machine: Machine, degrees: Mapping[str, int], title: str) -> Markup:
             picture_, tall, broad = _lattice(torus, 400.0 if beside else width)
             body += tag("g", picture_, transform=f"translate(0 {number(y)})")
         left = broad + 40 if beside else 0.0
-        start = y if beside or not drawable else y + tall + 10
+        start = y + 4 if beside or not drawable else y + tall + 10
         strips, end = _strips(axes, left, start, width)
         body += strips
         bottom = max(end, y + tall) if drawable else end
+        if drawable:
+            for words in NOTES:
+                body += text(0, bottom + 10, words, "faint")
+                bottom += 15
         said = "; ".join(_said(axis) for axis in axes if axis.size > 1)
         return picture(width, bottom + 6, title, said, body)
 
@@ -136,28 +147,35 @@ def _said(axis: Physical) -> str:
     return f"{where}: {axis.size}, {kind}; {', '.join(parts) or 'one mesh position'}"
 
 
+def _drawable(sizes: list[int]) -> bool:
+    """Whether a torus is small enough to draw chip by chip."""
+    if len(sizes) == 2:
+        return max(sizes) <= FLAT_MOST
+    return len(sizes) == 3 and max(sizes) <= DEEP_MOST and min(sizes) <= DEEP_MOST / 2
+
+
 def _lattice(torus: list[Physical], room: float) -> tuple[Markup, float, float]:
-    """Chips and links of a torus; returns the markup, its height and its width."""
-    sizes = [axis.size for axis in torus] + [1] * (3 - len(torus))
-    nx, ny, nz = sizes
-    lean = (0.55, -0.42) if nz > 1 else (0.0, 0.0)
-    pitch = min(34.0, (room - 30) / (nx + 1 + lean[0] * (nz - 1)))
-    pad = 22.0
+    """Chips and links of a torus; returns the markup, its height and its width.
+
+    A third axis leans back by less than one pitch in all, so that no chip hides another.
+    """
+    nx, ny, nz = [axis.size for axis in torus] + [1] * (3 - len(torus))
+    lean_x, lean_y = (0.82 / nz, 0.58 / nz) if nz > 1 else (0.0, 0.0)
+    pitch = min(34.0 if nz == 1 else 84.0, (room - 44) / (nx - 1 + lean_x * (nz - 1)))
+    pad, depth = 22.0, lean_y * pitch * (nz - 1)
 
     def at(x: float, y: float, z: float) -> tuple[float, float]:
-        up = -lean[1] * pitch * (nz - 1)
-        return pad + (x + lean[0] * z) * pitch, pad + up + y * pitch + lean[1] * pitch * z
+        return pad + (x + lean_x * z) * pitch, pad + depth + (y - lean_y * z) * pitch
 
     links, chips = Markup(""), Markup("")
+    size = max(5.0, min(12.0, pitch * (0.42 if nz == 1 else 0.4 / nz + 0.02)))
     for z, y, x in itertools.product(reversed(range(nz)), range(ny), range(nx)):
         place = (x, y, z)
         for i, axis in enumerate(torus):
             links += _link(axis, i, place, at)
-        chips += _chip(torus, place, at, pitch)
-    height = at(0, ny - 1, 0)[1] + pad
-    width = at(nx - 1, 0, nz - 1)[0] + pad
-    note = "chips of the first chip's groups are filled; short stubs are links that wrap round"
-    return links + chips + text(0, height + 8, note[: int(room / 5.6)], "faint"), height + 16, width
+        chips += _chip(torus, place, at, size)
+    right, bottom = at(nx - 1, 0, nz - 1)[0], at(0, ny - 1, 0)[1]
+    return links + chips, bottom + pad, right + pad
 
 
 def _link(axis: Physical, i: int, place: tuple[int, int, int],
@@ -175,13 +193,14 @@ def _link(axis: Physical, i: int, place: tuple[int, int, int],
         return Markup("")
     first = tuple(0 if k == i else p for k, p in enumerate(place))
     fx, fy = at(*first)
-    dx, dy = (x1 - x0) * 0.45, (y1 - y0) * 0.45
+    length = max(abs(x1 - x0), abs(y1 - y0))
+    dx, dy = ((x1 - x0) * STUB / length, (y1 - y0) * STUB / length)
     return line(x0, y0, x0 + dx, y0 + dy, f"{class_} stub") + line(
         fx, fy, fx - dx, fy - dy, f"{class_} stub"
     )
 
 
-def _chip(torus: list[Physical], place: tuple[int, int, int], at: Spot, pitch: float
+def _chip(torus: list[Physical], place: tuple[int, int, int], at: Spot, size: float
           ) -> Markup:  # fmt: skip
     """A chip, filled with the colour of the mesh axis along which it meets the first chip."""
     moved = {
@@ -195,7 +214,6 @@ def _chip(torus: list[Physical], place: tuple[int, int, int], at: Spot, pitch: f
         class_ = f"chip p-{moved.pop()}"
     elif not moved:
         class_ = "chip first"
-    size = max(5.0, min(12.0, pitch * 0.42))
     x, y = at(*place)
     where = ", ".join(str(p) for p in place[: len(torus)])
     return rect(x - size / 2, y - size / 2, size, size, class_, f"chip {where}", 2)
@@ -213,8 +231,8 @@ def _strips(axes: tuple[Physical, ...], left: float, y: float, width: float
         out += text(left, y + 12, f"{where}: {axis.size}, {kind}", "strong")
         out += text(width, y + 12, axis.rate, "faint", "end")
         shown = min(axis.size, DRAWN)
-        x = Scale(0, DRAWN - 1, left + 8, width - 12)
-        wide = (x(1) - x(0)) * 0.4
+        x = Scale(0, DRAWN - 1, left + 13, width - 13)
+        wide = min((x(1) - x(0)) * 0.5, 24.0 if axis.switched else 14.0)
         row = y + 32
         if axis.switched:
             body, tall = _switched(axis, x, row, shown)
@@ -222,7 +240,8 @@ def _strips(axes: tuple[Physical, ...], left: float, y: float, width: float
             body, tall = _line(axis, x, row, shown)
         out += body
         for i in range(shown):
-            out += rect(x(i) - wide / 2, row - wide / 2, wide, wide, "chip", str(i), 2)
+            tall_ = min(wide, 14.0)
+            out += rect(x(i) - wide / 2, row - tall_ / 2, wide, tall_, "chip", str(i), 2)
         bottom = row + tall
         if axis.size > shown:
             words = f"{axis.size - shown} more of the same"
@@ -235,8 +254,10 @@ def _strips(axes: tuple[Physical, ...], left: float, y: float, width: float
 
 
 def _words(share: Share) -> str:
-    near = "neighbours" if share.stride == 1 else f"every {share.stride}th"
-    return f"{share.mesh} {share.size} ({near})"
+    if share.stride == 1:
+        return f"{share.mesh} {share.size} (neighbours)"
+    ending = {2: "nd", 3: "rd"}.get(share.stride, "th")
+    return f"{share.mesh} {share.size} (every {share.stride}{ending})"
 
 
 def _line(axis: Physical, x: Scale, y: float, shown: int) -> tuple[Markup, float]:
@@ -246,11 +267,10 @@ def _line(axis: Physical, x: Scale, y: float, shown: int) -> tuple[Markup, float
         out += line(x(i), y, x(i + 1), y, f"link a-{owner}" if owner else "link")
     if axis.wraps:
         owner = axis.owner(axis.size - 1)
-        a, b = number(x(0)), number(x(shown - 1))
+        a = number(x(0))
         path = f"M{a} {number(y)}v9q0 8 8 8H{number(x(shown - 1) - 8)}q8 0 8 -8v-9"
         out += tag("path", tag("title", "wraparound link"), d=path,
-                   class_=f"link wrap a-{owner}" if owner else "link wrap",
-                   data_ends=f"{a} {b}")  # fmt: skip
+                   class_=f"link a-{owner}" if owner else "link")  # fmt: skip
     return out, 22.0 if axis.wraps else 14.0
 
 

@@ -15,7 +15,7 @@ class Point:
     """A plan.
 
     Attributes:
-        kind: ``present``, ``best``, ``other`` or ``unchanged``.
+        kind: ``present``, ``best``, ``other``, ``unchanged``, or ``unfit`` where it does not fit.
         series: index of its machine's colour; the present is 0.
     """
 
@@ -30,7 +30,8 @@ class Point:
 def unbeaten(points: list[Point]) -> list[Point]:
     """Points that no other beats in both time and cost, by time."""
     out: list[Point] = []
-    for point in sorted(points, key=lambda p: (p.step_time_s, p.usd_per_1e12_tokens)):
+    fitting = [p for p in points if p.kind != "unfit"]
+    for point in sorted(fitting, key=lambda p: (p.step_time_s, p.usd_per_1e12_tokens)):
         if not out or point.usd_per_1e12_tokens < out[-1].usd_per_1e12_tokens:
             out.append(point)
     return out
@@ -92,6 +93,7 @@ def _point(p: Point, x: Scale, y: Scale) -> Markup:
     words = f"{p.label}: {duration(p.step_time_s)}, {si(p.usd_per_1e12_tokens, 'USD')}"
     hint = tag("title", words)
     class_ = f"mark s-{p.series}" + ("" if p.kind in ("best", "present") else " hollow")
+    class_ += " unfit" if p.kind == "unfit" else ""
     radius = 10.0 if p.kind in ("best", "present") else 8.0
     if p.kind == "present":
         shape = rect(at_x - 9, at_y - 9, 18, 18, class_, title=words, rx=2)

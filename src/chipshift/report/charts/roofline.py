@@ -20,9 +20,8 @@ BOUND_WORDS = {
 
 @dataclass(frozen=True)
 class Mark:
-    """One op: ``letter`` names it in the list beside the plot."""
+    """One op."""
 
-    letter: str
     name: str
     intensity_flop_per_byte: float
     flop_per_s: float
@@ -81,7 +80,7 @@ def _panel(roof: Roof, roofs: list[Roof], width: float, height: float, first: bo
     low = min([m.intensity_flop_per_byte for m in points] + [30.0]) / 1.5
     high = max([m.intensity_flop_per_byte for m in points] + [3e3]) * 1.7
     top = max(r.peak_flop_per_s for r in roofs) * 2.2
-    floor = min([m.flop_per_s for m in points] + [r.at(low) for r in roofs]) / 1.6
+    floor = min([m.flop_per_s for m in points] + [r.at(low) for r in roofs]) / 3
     left = 46.0 if first else 30.0
     x = Scale(low, high, left, width - 6, log=True)
     y = Scale(floor, top, height - 44, 24, log=True)
@@ -96,8 +95,7 @@ def _panel(roof: Roof, roofs: list[Roof], width: float, height: float, first: bo
     slope_at = low * 1.25
     body += text(x(slope_at) + 4, y(roof.at(slope_at)) - 14,
                  si(roof.hbm_bytes_per_s, "B/s"), "faint")  # fmt: skip
-    for mark in roof.marks:
-        body += _mark(mark, x, y)
+    body += _marks(roof.marks, x, y)
     body += text(x.end, height - 8, "FLOP a byte of HBM", "faint", "end")
     return body
 
@@ -121,11 +119,24 @@ def _roof_line(roof: Roof, x: Scale, y: Scale, class_: str) -> Markup:
     return tag("path", d=path, class_=class_)
 
 
-def _mark(mark: Mark, x: Scale, y: Scale) -> Markup:
-    """A disc with the op's letter; its colour says what bounds it."""
-    at_x, at_y = x(mark.intensity_flop_per_byte), y(mark.flop_per_s)
-    hint = tag("title", f"{mark.name}: {si(mark.flop_per_s, 'FLOP/s')}, "
-                        f"{mark.intensity_flop_per_byte:,.0f} FLOP/B, bound by "
-                        f"{BOUND_WORDS[mark.bound]}")  # fmt: skip
-    disc = tag("circle", hint, cx=at_x, cy=at_y, r=7.5, class_=f"mark b-{mark.bound}")
-    return disc + text(at_x, at_y + 3.5, mark.letter, "letter", "middle")
+def _marks(marks: tuple[Mark, ...], x: Scale, y: Scale) -> Markup:
+    """Discs coloured by what bounds them, with names below, left to right and top to bottom.
+
+    The leader of a disc that stands further right reaches further down, so that no name crosses
+    another's leader.
+    """
+    ordered = sorted(marks, key=lambda m: m.intensity_flop_per_byte)
+    lines, discs = Markup(""), Markup("")
+    low = max((y(m.flop_per_s) for m in ordered), default=0.0)
+    for rank, mark in enumerate(ordered):
+        at_x, at_y = x(mark.intensity_flop_per_byte), y(mark.flop_per_s)
+        to_y = low + 22 + rank * 14
+        lines += line(at_x, at_y, at_x, to_y - 4, "leader")
+        lines += text(at_x - 4, to_y, mark.name, "faint", "end")
+        words = (
+            f"{mark.name}: {si(mark.flop_per_s, 'FLOP/s')}, {mark.intensity_flop_per_byte:,.0f} "
+            f"FLOP/B, bound by {BOUND_WORDS[mark.bound]}"
+        )
+        discs += tag("circle", tag("title", words), cx=at_x, cy=at_y, r=5.5,
+                     class_=f"mark b-{mark.bound}")  # fmt: skip
+    return lines + discs

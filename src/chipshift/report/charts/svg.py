@@ -11,7 +11,7 @@ from markupsafe import Markup, escape
 WIDE, NARROW = 960.0, 340.0
 """Widths a chart is drawn at: for a desktop or paper, and for a phone; CSS shows one of them."""
 
-CHAR = 6.3
+CHAR = 6.9
 """Mean width of a character at the charts' 12 px."""
 
 

@@ -1,0 +1,75 @@
+"""The roofline of a job on several machines, op by op, as the output contract writes it."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Any
+
+from chipshift.estimate import Estimate
+from chipshift.estimate.op_table import OpTime, op_table, plan_cut
+from chipshift.estimate.output import job_json
+from chipshift.estimate.setting import Setting, setting
+from chipshift.machines.compare import DTYPES
+from chipshift.models.ops import Cut
+from chipshift.roofline.time import ridge_point
+
+SCHEMA = "chipshift/roofline/1"
+
+
+def op_json(op: OpTime) -> dict[str, Any]:
+    """One op; ``flops`` and ``bytes`` are of one run on one device."""
+    return {
+        "name": op.name,
+        "kind": op.kind,
+        "count": op.count,
+        "flops": op.flops,
+        "bytes": op.moved_bytes,
+        "intensity_flop_per_byte": op.intensity_flop_per_byte,
+        "time_s": op.time_s,
+        "compute_s": op.compute_s,
+        "memory_s": op.memory_s,
+        "bound": op.bound,
+        "why": op.why,
+    }
+
+
+def machine_json(s: Setting, cut: Cut, name: str) -> dict[str, Any]:
+    """One machine's roof and ops; peak and bandwidth are per chip, ops per device."""
+    chip = s.machine.chip
+    rate = chip.value("hbm_bandwidth_bytes_per_s")
+    peaks = {d: f"peak_{d}_flop_per_s" for d in DTYPES if chip.has(f"peak_{d}_flop_per_s")}
+    return {
+        "name": name,
+        "chip": chip.key,
+        "stack": s.stack.name,
+        "devices_per_chip": chip.devices_per_chip,
+        "dtype": s.peak_dtype,
+        "peak_flop_per_s": chip.value(f"peak_{s.peak_dtype}_flop_per_s"),
+        "hbm_bytes_per_s": rate,
+        "ridge_flop_per_byte": {
+            d: float(ridge_point(chip.value(figure), rate)) for d, figure in peaks.items()
+        },
+        "cut": {"tokens": float(cut.tokens), "tp": float(cut.tp), "ep": float(cut.ep)},
+        "ops": [op_json(op) for op in op_table(s, cut)],
+    }
+
+
+def of_estimate(e: Estimate) -> dict[str, Any]:
+    """The ops of one microbatch as an estimate's own plan cuts them."""
+    s = setting(e.job, e.machine, e.stack)
+    return machine_json(s, plan_cut(s, e.plan), e.machine.name)
+
+
+def of_one_sequence(settings: Sequence[tuple[str, Setting]], sequences: float, tp: int, ep: int
+                    ) -> dict[str, Any]:  # fmt: skip
+    """The same microbatch on every machine: whole sequences, cut over tp and ep devices only."""
+    machines = []
+    for name, s in settings:
+        cut = Cut(
+            tokens=sequences * s.seq_len, seq_len=s.seq_len, tp=float(tp), ep=float(ep),
+            sp=float(tp), etp=float(tp),
+            imbalance=s.stack.moe_imbalance if ep > 1 else 1.0,
+        )  # fmt: skip
+        machines.append(machine_json(s, cut, name))
+    first = settings[0][1]
+    return {"schema": SCHEMA, "job": job_json(first.job), "machines": machines}

@@ -1,0 +1,117 @@
+"""The report: one self-contained HTML page, read without a script."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from typing import Any
+
+from chipshift.report.derivation import Book, figures_of, from_json, panel, written
+from chipshift.report.lines import quantity
+from chipshift.report.pictures import breakdown_of, fabrics, frontier_of, memory_of, rooflines
+from chipshift.report.pictures import rulers_of as rulers
+from chipshift.report.rows import ROWS, cell, machine_text, plan_text, usd, value_at
+from chipshift.report.terminal import proof_commands
+from chipshift.report.words import (
+    GOOD,
+    TOPICS,
+    VERDICTS,
+    by_weight,
+    compared,
+    does_not_fit,
+    error_text,
+    grouped,
+    headline,
+    item_cost,
+    place,
+)
+from chipshift.units import duration, gib, si
+
+
+def page(answer: Mapping[str, Any], explained: Mapping[str, Any],
+         roofs: Sequence[Mapping[str, Any]] = ()) -> str:  # fmt: skip
+    """The page of ``chipshift assess``.
+
+    Args:
+        answer: the object of ``assess --json``.
+        explained: ``from`` and ``targets`` with ``Worked`` figures, under the same paths.
+        roofs: the ops of the present run and of each target (``machines`` of ``roofline --json``).
+    """
+    import jinja2
+
+    from chipshift import __version__
+
+    environment = jinja2.Environment(
+        loader=jinja2.PackageLoader("chipshift.report"), autoescape=True,
+        undefined=jinja2.StrictUndefined, trim_blocks=True, lstrip_blocks=True,
+    )  # fmt: skip
+    book = entered(answer, explained)
+    environment.globals.update(
+        panel=lambda path: panel(book, path), written=lambda a, b: written(book, a, b),
+        value_at=value_at, cell=cell, plan_text=plan_text, machine_text=machine_text, usd=usd,
+        duration=duration, gib=gib, si=si, quantity=quantity, compared=compared,
+        does_not_fit=does_not_fit, error_text=error_text, item_cost=item_cost, place=place,
+        cite=lambda words: book.source(words),
+    )  # fmt: skip
+    fitting = [t for t in answer["targets"] if t.get("plan") is not None]
+    return environment.get_template("page.html").render(
+        answer=answer, job=answer["job"], present=answer["from"], targets=answer["targets"],
+        columns=columns(answer), rows=ROWS, book=book, version=__version__,
+        headline=headline(answer), verdicts=VERDICTS, good=GOOD, topics=TOPICS,
+        relearn=by_weight(grouped(answer["relearn"])), proofs=proof_commands(answer),
+        assumptions=assumptions(answer),
+        charts={
+            "rulers": {t["machine"]["name"]: rulers(answer["from"], t) for t in fitting},
+            "roofline": rooflines(roofs),
+            "breakdown": breakdown_of(answer),
+            "memory": memory_of(answer),
+            "fabrics": fabrics(answer),
+            "frontier": frontier_of(answer),
+        },
+    )  # fmt: skip
+
+
+def entered(answer: Mapping[str, Any], explained: Mapping[str, Any]) -> Book:
+    """Every derivation of the page."""
+    book = Book()
+    book.add(answer["from"]["machine"]["name"], figures_of("from", explained["from"]))
+    for i, tree in enumerate(explained["targets"]):
+        if tree:
+            name = answer["targets"][i]["machine"]["name"]
+            book.add(name, figures_of(f"targets.{i}", tree))
+    book.add("What transfers", _transferred(answer))
+    return book
+
+
+def _transferred(answer: Mapping[str, Any]) -> list[tuple[str, Any]]:
+    out = []
+    for i, row in enumerate(answer["transfers"]):
+        worked = row.get("worked")
+        if worked:
+            out.append((f"transfers.{i}.from", from_json(worked["from"])))
+            out += [(f"transfers.{i}.to.{n}", from_json(w)) for n, w in worked["to"].items()]
+    return out
+
+
+def columns(answer: Mapping[str, Any]) -> list[tuple[str, str, Mapping[str, Any]]]:
+    """Columns of the same-units table: path, heading, estimate."""
+    out = [("from", "now", answer["from"])]
+    for i, target in enumerate(answer["targets"]):
+        if target.get("plan") is None:
+            continue
+        if target.get("unchanged_plan"):
+            out.append((f"targets.{i}.unchanged_plan", "present plan", target["unchanged_plan"]))
+        out.append((f"targets.{i}", "best plan", target))
+    return out
+
+
+def assumptions(answer: Mapping[str, Any]) -> list[dict[str, Any]]:
+    """Every assumption once, with the machines it was made for."""
+    found: dict[tuple[str, str, str], list[str]] = {}
+    for estimate in (answer["from"], *answer["targets"]):
+        for row in estimate.get("assumptions") or []:
+            key = (str(row["what"]), str(row["value"]), str(row["why"]))
+            found.setdefault(key, []).append(estimate["machine"]["name"])
+    return [
+        {"what": what, "value": value, "why": why, "on": on}
+        for (what, value, why), on in found.items()
+    ]

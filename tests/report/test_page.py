@@ -1,0 +1,159 @@
+"""The page: self-contained, whole without a script, every figure with its derivation."""
+
+from __future__ import annotations
+
+import functools
+import re
+from html.parser import HTMLParser
+
+import pytest
+
+from chipshift.flows.roofline import of_estimate
+from chipshift.report.derivation import Book, figures_of, panel, written
+from chipshift.report.page import page
+from chipshift.worked import formula, leaf, rename
+from tests.report.answers import answer, assessment, explained, refused
+
+VOID = {"meta", "link", "br", "line", "rect", "circle", "path"}
+
+
+@functools.cache
+def text() -> str:
+    found = assessment()
+    runs = [found.present, *(t.estimate for t in found.targets if t.estimate is not None)]
+    return page(answer(), explained(), [of_estimate(e) for e in runs])
+
+
+class Outline(HTMLParser):
+    """Ids, links, external references and the order of the parts."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.ids: list[str] = []
+        self.links: list[str] = []
+        self.outside: list[str] = []
+        self.scripts = 0
+
+    def handle_starttag(self, tag: str, attrs: list[tuple[str, str | None]]) -> None:
+        found = dict(attrs)
+        self.ids += [v for k, v in attrs if k == "id" and v]
+        href = found.get("href") or ""
+        if href.startswith("#"):
+            self.links.append(href[1:])
+        self.outside += [
+            v for k, v in attrs
+            if k in ("src", "href", "data", "action") and v and not v.startswith(("#", "data:,"))
+        ]  # fmt: skip
+        self.scripts += tag == "script"
+
+
+def outline() -> Outline:
+    found = Outline()
+    found.feed(text())
+    return found
+
+
+def test_it_is_one_file_without_script_or_outside_resource() -> None:
+    found = outline()
+    assert found.scripts == 0
+    assert found.outside == []
+    assert "url(" not in text()
+    assert "@import" not in text()
+
+
+def test_it_is_smaller_than_two_megabytes() -> None:
+    assert len(text().encode()) < 2_000_000
+
+
+def test_ids_are_unique_and_every_link_leads_somewhere() -> None:
+    found = outline()
+    assert len(found.ids) == len(set(found.ids))
+    assert set(found.links) <= set(found.ids)
+
+
+def test_the_parts_stand_in_the_fixed_order() -> None:
+    parts = ["verdict", "transfers", "relearn", "figures", "proof", "assumptions", "errors",
+             "sources", "working"]  # fmt: skip
+    assert [i for i in outline().ids if i in parts] == parts
+
+
+def test_every_chart_has_a_title_and_a_description() -> None:
+    charts = re.findall(r"<svg.*?</svg>", text(), re.S)
+    assert len(charts) >= 12
+    assert all("<title>" in c and "<desc>" in c and 'role="img"' in c for c in charts)
+
+
+def test_step_time_opens_its_derivation_with_formula_and_source() -> None:
+    found = re.search(r"<summary[^>]*>1\.33 s</summary>(.*?)</details></td>", text(), re.S)
+    assert found is not None
+    assert "matmul_s + attention_s" in found.group(1)
+
+
+def test_a_target_that_does_not_fit_is_said_not_drawn() -> None:
+    refusal = refused()
+    worked = {"from": explained()["from"], "targets": [{}, explained()["targets"][0]]}
+    made = page(refusal, worked)
+    assert "does not fit" in made
+
+
+@formula(unit="m²", source="geometry")
+def area(a: float, b: float) -> float:
+    """Sides multiplied."""
+    return a * b
+
+
+@formula(unit="m³", source="geometry")
+def volume(base: float, height: float) -> float:
+    """Base times height."""
+    return base * height
+
+
+def brick() -> Book:
+    """2 m × 3 m × 4 m: an area of 6 m² and a volume of 24 m³."""
+    side = leaf(2.0, "m", "side", "measured")
+    base = rename(area(side, leaf(3.0, "m", "depth", "measured")), "base")
+    book = Book()
+    book.add("brick", figures_of("", {"volume": volume(base, leaf(4.0, "m", "height", "given"))}))
+    return book
+
+
+def test_equal_steps_and_equal_sources_are_entered_once() -> None:
+    book = brick()
+    assert [s.name for s in book.steps] == ["side", "depth", "base", "height", "volume"]
+    assert book.sources == {"measured": 1, "geometry": 2, "given": 3}
+    twice = len(book.steps)
+    side, depth = leaf(2.0, "m", "side", "measured"), leaf(3.0, "m", "depth", "measured")
+    book.add("again", [("base", rename(area(side, depth), "base"))])
+    assert len(book.steps) == twice
+
+
+def test_a_panel_shows_formula_values_and_source_numbers() -> None:
+    html = str(panel(brick(), "volume"))
+    assert "<b>volume</b> = 24 m³" in html
+    assert "= base × height" in html
+    assert "side = 2 m" in html
+    assert "#s1" in html
+
+
+def test_a_figure_without_working_has_no_panel() -> None:
+    assert str(panel(brick(), "weight")) == ""
+
+
+def test_the_list_of_steps_says_each_once_with_links_to_its_inputs() -> None:
+    book = brick()
+    html = str(written(book, 0, len(book.steps)))
+    assert html.count("<dt ") == 2
+    assert "href=#w2>base = 6 m²" in html
+
+
+def test_names_from_a_job_file_cannot_become_markup() -> None:
+    found = {**answer(), "job": {**answer()["job"], "name": "<script>x</script>"}}
+    made = page(found, explained())
+    assert "<script>" not in made
+
+
+@pytest.mark.parametrize("path", ["from.step_time_s", "targets.0.memory_bytes.total"])
+def test_headline_figures_have_panels(path: str) -> None:
+    book = Book()
+    book.add("all", figures_of("", explained()))
+    assert panel(book, path)
