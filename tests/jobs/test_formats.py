@@ -10,8 +10,12 @@ from chipshift.jobs.job import TrainJob
 from chipshift.jobs.read import read_job
 from chipshift.machines.names import parse_machine
 
-from .cases import CASES, Case
+from .cases import CASES as FIRST_CASES
+from .cases import Case
+from .more_cases import MORE_CASES
 from .test_native import assert_same
+
+CASES = FIRST_CASES + MORE_CASES
 
 
 def read(case: Case, folder: Path) -> TrainJob:

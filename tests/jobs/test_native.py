@@ -20,6 +20,11 @@ def read(tmp_path: Path, text: str) -> TrainJob:
     return read_job([str(file)])
 
 
+def stated(value: object) -> object:
+    """What a file said; what was assumed of the machine is not written down."""
+    return value.value if isinstance(value, Given) else None
+
+
 def assert_same(a: TrainJob, b: TrainJob) -> None:
     """Equal in everything that an estimate uses."""
     assert replace(a.model, defaults=()) == replace(b.model, defaults=())
@@ -30,7 +35,7 @@ def assert_same(a: TrainJob, b: TrainJob) -> None:
     assert (a.plan and a.plan.value) == (b.plan and b.plan.value)
     assert (a.plan_open, a.batch_open) == (b.plan_open, b.batch_open)
     assert (a.machine and a.machine.value) == (b.machine and b.machine.value)
-    assert (a.devices and a.devices.value) == (b.devices and b.devices.value)
+    assert stated(a.devices) == stated(b.devices)
     assert (a.uneven_pp, a.kv_replicated) == (b.uneven_pp, b.kv_replicated)
     assert (a.task, a.trainable_fraction, a.loss_chunks) == (
         b.task,

@@ -96,7 +96,8 @@ def resolve_machine(job: TrainJob, machine: Machine) -> TrainJob:
             f"named; expected a machine of {said.value} devices, or --set to change the file's"
         )
     filled = fill(job, machine.devices, there)
-    return replace(filled, machine=job.machine or Given(machine.name, "--on"))
+    stated = job.machine if isinstance(job.machine, Given) else Given(machine.name, "--on")
+    return replace(filled, machine=stated)
 
 
 def fill(job: TrainJob, devices: int, there: str) -> TrainJob:

@@ -47,12 +47,13 @@ class Module:
         constants: names assigned once or last to something that can be told, anywhere in the file.
         attributes: ``a.b.c = value`` assignments by dotted name.
         calls: every call in the file, in order.
+        functions: the same for the body of each top-level function.
     """
 
     constants: dict[str, Setting] = field(default_factory=dict)
     attributes: dict[str, Setting] = field(default_factory=dict)
     calls: list[Call] = field(default_factory=list)
-    functions: list[str] = field(default_factory=list)
+    functions: dict[str, Module] = field(default_factory=dict)
 
 
 def parse(source: Source) -> Module:
@@ -78,14 +79,21 @@ def parse(source: Source) -> Module:
         raise InputError(
             f"{source.path} nests too deep or is no Python; expected a script"
         ) from None
-    module = Module()
+    module = _facts(nodes, source.path, {})
+    for statement in tree.body:
+        if isinstance(statement, ast.FunctionDef):
+            body = list(_in_order(statement))
+            module.functions[statement.name] = _facts(body, source.path, module.constants)
+    return module
+
+
+def _facts(nodes: list[ast.AST], file: str, known: dict[str, Setting]) -> Module:
+    module = Module(constants=dict(known))
     for node in nodes:
         if isinstance(node, (ast.Assign, ast.AnnAssign)):
-            _assignment(node, module, source.path)
-        elif isinstance(node, (ast.FunctionDef, ast.ClassDef)):
-            module.functions.append(node.name)
+            _assignment(node, module, file)
         elif isinstance(node, ast.Call):
-            _call(node, module, source.path)
+            _call(node, module, file)
     return module
 
 

@@ -19,9 +19,38 @@ _JSON_KEY = re.compile(r"\"([A-Za-z_][\w.-]*)\"[ \t]*:")
 _YAML_KEY = re.compile(r"^[ ]{0,8}(?:- )?[\"']?([A-Za-z_][\w.-]*)[\"']?[ \t]*:(?=[ \t\n]|$)", re.M)
 _TOP_KEY = re.compile(r"^[\"']?([A-Za-z_][\w.-]*)[\"']?[ \t]*:(?=[ \t\n]|$)", re.M)
 _PYTHON = re.compile(r"^[ \t]*(?:import|from|def|class|@)[ \t]*\w", re.M)
+_KEY_VALUE = re.compile(
+    r"(?<![\w-])(?:per_device_batch_size|ici_\w+_parallelism|max_target_length)="
+)
+
 YAML_FORMATS: tuple[tuple[str, tuple[frozenset[str], ...]], ...] = (
     ("accelerate", (frozenset({"distributed_type"}),)),
     ("torchtune", (frozenset({"_component_"}),)),
+    (
+        "maxtext",
+        (
+            frozenset({"per_device_batch_size"}),
+            frozenset({"ici_fsdp_parallelism"}),
+            frozenset({"max_target_length"}),
+            frozenset({"base_emb_dim"}),
+        ),
+    ),
+    (
+        "nanotron",
+        (frozenset({"parallelism", "tokens"}), frozenset({"batch_accumulation_per_replica"})),
+    ),
+    (
+        "foundry",
+        (frozenset({"global_train_batch_size"}), frozenset({"device_train_microbatch_size"})),
+    ),
+    (
+        "nemo",
+        (
+            frozenset({"trainer", "tensor_model_parallel_size"}),
+            frozenset({"micro_batch_size", "tensor_model_parallel_size"}),
+        ),
+    ),
+    ("levanter", (frozenset({"trainer", "train_batch_size"}), frozenset({"trainer", "mp"}))),
     (
         "llamafactory",
         (
@@ -56,9 +85,10 @@ JSON_FORMATS: tuple[tuple[str, tuple[frozenset[str], ...]], ...] = (
 )
 
 KNOWN = (
-    "a chipshift or torchtitan TOML, a Megatron-LM or Trainer launch script, a DeepSpeed, "
-    "TrainingArguments or config JSON, an Accelerate, axolotl, LLaMA-Factory, TRL or torchtune "
-    "YAML, or a script that calls TrainingArguments"
+    "a chipshift or torchtitan TOML; a Megatron-LM, Trainer or MaxText launch script; a DeepSpeed, "
+    "TrainingArguments or config JSON; an Accelerate, axolotl, LLaMA-Factory, TRL, torchtune, "
+    "MaxText, nanotron, llm-foundry, NeMo or Levanter YAML; a Python script that calls "
+    "TrainingArguments or Trainer, a nanoGPT config or a Megatron-Bridge recipe"
 )
 
 
@@ -104,14 +134,22 @@ def _script(text: str) -> str:
     """A launch script, by the arguments it passes."""
     if _MEGATRON.search(text):
         return "megatron"
+    if _KEY_VALUE.search(text):
+        return "maxtext"
     if _TRAINER_COMMAND.search(text):
         return "transformers"
     return ""
 
 
 def _python(text: str) -> str:
+    if re.search(r"^block_size[ \t]*=|^gradient_accumulation_steps[ \t]*=", text, re.M):
+        return "nanogpt"
     if not _PYTHON.search(text):
         return ""
+    if re.search(r"\bimport[^\n]*(?:megatron\.bridge|nemo)|from (?:megatron\.bridge|nemo)", text):
+        return "nemo"
+    if re.search(r"lightning", text) and re.search(r"\bTrainer\(", text):
+        return "lightning"
     if re.search(r"\b\w*(?:TrainingArguments|SFTConfig|DPOConfig)\(", text):
         return "transformers"
     return ""

@@ -1,0 +1,91 @@
+"""llm-foundry's (Composer's) YAML.
+
+Keys and defaults: Databricks Mosaic, llm-foundry, scripts/train/README.md and
+scripts/train/yamls/*, 2025; Composer, "FSDP" (its mixed-precision words), 2025.
+"""
+
+from __future__ import annotations
+
+from chipshift.jobs.context import Context
+from chipshift.jobs.draft import Draft
+from chipshift.jobs.dtypes import dtype_of
+from chipshift.jobs.job import Given
+from chipshift.jobs.readers.config_model import put_config_model
+from chipshift.jobs.readers.hf_args import put_fsdp, put_model, put_optimizer_named
+from chipshift.jobs.readers.yaml_sheet import yaml_sheet
+from chipshift.jobs.settings import Setting, Sheet
+from chipshift.jobs.source import Source
+
+MPT = {
+    "model.d_model": "d_model",
+    "model.n_heads": "n_heads",
+    "model.n_layers": "n_layers",
+    "model.expansion_ratio": "expansion_ratio",
+    "model.vocab_size": "vocab_size",
+    "model.max_seq_len": "max_seq_len",
+    "model.no_bias": "no_bias",
+    "model.learned_pos_emb": "learned_pos_emb",
+}
+
+
+def read(source: Source, context: Context) -> Draft:
+    """Read one file; see ``readers/__init__``."""
+    draft = Draft(source.path, "llm-foundry")
+    sheet = yaml_sheet(source, context, draft)
+    draft.put("stack", Given("llm-foundry", source.path))
+    kind = sheet.text("model.name", into="kind of model")
+    if not context.model_named and kind is not None and "mpt" in kind.value:
+        put_config_model(sheet, {"model_type": "mpt"}, MPT, "mpt")
+    else:
+        put_model(sheet, context, "model.pretrained_model_name_or_path")
+    draft.put("global_batch", sheet.integer("global_train_batch_size", into="global batch"))
+    micro = sheet.raw("device_train_microbatch_size", "device_train_grad_accum")
+    if micro is not None and str(micro[1].value) != "auto":
+        draft.put("microbatch", sheet.integer("device_train_microbatch_size", into="microbatch"))
+    elif micro is not None:
+        sheet.record(*micro, "microbatch: as large as fits")
+        draft.assume("microbatch", 1, "auto: Composer takes as many as fit; one is taken here")
+    draft.put("seq_len", sheet.integer("max_seq_len", "variables.max_seq_len", into="length"))
+    _fsdp(sheet)
+    _precision(sheet)
+    name = sheet.text("optimizer.name", into="optimizer")
+    if name is not None:
+        put_optimizer_named(draft, name)
+    sheet.flag("attention_kernel", "model.attn_config.attn_impl")
+    sheet.flag("attention_kernel", "model.use_flash_attention_2")
+    sheet.flag("transformer_engine", "model.fc_type", off=("torch", None))
+    sheet.ignore(
+        ("model.ffn_config.*", "model.attn_config.kv_n_heads", "peft_config*"),
+        True,
+        "experts, grouped heads and adapters are not read from these keys",
+    )
+    sheet.ignore(("*",), False, "does not change the time or memory of a step")
+    return draft
+
+
+def _fsdp(sheet: Sheet) -> None:
+    draft = sheet.draft
+    strategy = sheet.text("fsdp_config.sharding_strategy", into="what is sharded")
+    if strategy is not None:
+        put_fsdp(draft, strategy.value, Setting(strategy.value, strategy.file, strategy.line))
+    draft.assume("sharding", "ddp", "no fsdp_config: replicas hold it all")
+    again = sheet.boolean("fsdp_config.activation_checkpointing", into="rematerialisation")
+    if again is not None:
+        draft.put("remat", Given("full" if again.value else "none", again.file, again.line))
+    draft.assume("remat", "none", "llm-foundry's default")
+    sheet.flag("cpu_offload", "fsdp_config.activation_cpu_offload")
+
+
+def _precision(sheet: Sheet) -> None:
+    """``PURE`` gathers and reduces in 16 bits, ``DEFAULT`` reduces in fp32."""
+    draft = sheet.draft
+    name = sheet.text("precision", into="mixed precision")
+    dtype = (dtype_of(name.value) if name is not None else None) or "fp32"
+    if name is not None:
+        value = dtype if "amp" in name.value.lower() else "no"
+        draft.put("mixed", Given(value, name.file, name.line))
+        if dtype == "fp8":
+            draft.flag("fp8_recipe", "precision", name.value, name.line)
+    words = sheet.text("fsdp_config.mixed_precision", into="FSDP's dtypes")
+    if words is not None and words.value.upper() == "DEFAULT":
+        draft.put("reduce", Given("fp32", words.file, words.line))

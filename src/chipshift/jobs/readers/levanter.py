@@ -1,0 +1,163 @@
+"""Levanter's YAML.
+
+Keys and defaults: Stanford CRFM, Levanter, docs/reference/Configuration.md and config/*.yaml, 2025.
+"""
+
+from __future__ import annotations
+
+import re
+
+from chipshift.jobs.context import Context
+from chipshift.jobs.draft import Draft
+from chipshift.jobs.dtypes import dtype_of
+from chipshift.jobs.job import Given
+from chipshift.jobs.readers.config_model import put_config_model
+from chipshift.jobs.readers.hf_args import put_model, put_optimizer_named
+from chipshift.jobs.readers.yaml_sheet import yaml_sheet
+from chipshift.jobs.settings import Sheet
+from chipshift.jobs.source import Source
+
+KEYS = {
+    "model.hidden_dim": "hidden_size",
+    "model.num_heads": "num_attention_heads",
+    "model.num_kv_heads": "num_key_value_heads",
+    "model.num_layers": "num_hidden_layers",
+    "model.intermediate_dim": "intermediate_size",
+    "model.tie_word_embeddings": "tie_word_embeddings",
+    "model.n_routed_experts": "num_local_experts",
+    "model.num_experts_per_tok": "num_experts_per_tok",
+}
+FAMILIES = ("llama", "mistral", "mixtral", "qwen", "gemma", "olmo2")
+LLAMA = {"hidden_size": 4096, "num_attention_heads": 32, "num_hidden_layers": 32}
+LLAMA |= {"intermediate_size": 11008, "vocab_size": 32000}
+
+
+def read(source: Source, context: Context) -> Draft:
+    """Read one file; see ``readers/__init__``."""
+    draft = Draft(source.path, "levanter")
+    sheet = yaml_sheet(source, context, draft)
+    draft.put("stack", Given("levanter", source.path))
+    if not context.model_named:
+        _model(sheet, context)
+    draft.put(
+        "seq_len",
+        sheet.integer(
+            "model.seq_len", "model.max_seq_len", "max_seq_len", "train_seq_len", into="length"
+        ),
+    )
+    family = str(getattr(sheet.settings.get("model.type"), "value", "gpt2"))
+    draft.assume("seq_len", 1024 if family.startswith("gpt2") else 2048, "Levanter's default")
+    draft.put("global_batch", sheet.integer("trainer.train_batch_size", into="global batch"))
+    draft.assume("global_batch", 512, "Levanter's default train_batch_size")
+    _axes(sheet)
+    _precision(sheet)
+    again = sheet.raw("model.gradient_checkpointing")
+    if again is not None:
+        sheet.record(*again, "rematerialisation")
+        text = str(again[1].value).lower()
+        remat = (
+            "none"
+            if text in ("false", "none")
+            else "offload:block_input"
+            if "offload" in text
+            else "full"
+        )
+        draft.put("remat", Given(remat, again[1].file, again[1].line))
+    draft.assume("remat", "full", "Levanter's default gradient_checkpointing")
+    name = sheet.text("optimizer.type", into="optimizer")
+    if name is not None:
+        put_optimizer_named(draft, name)
+    sheet.flag("attention_kernel", "model.attn_backend")
+    sheet.flag("fp8_recipe", "trainer.quantization.fp8", "trainer.fp8")
+    blocks = sheet.raw("model.cross_entropy_block_size")
+    if blocks is not None and blocks[1].value:
+        sheet.record(*blocks, "the loss is computed in blocks of the vocabulary")
+        draft.note("loss_chunks", 1, "blocks of the vocabulary are not read as pieces")
+    sheet.ignore(("*",), False, "does not change the time or memory of a step")
+    return draft
+
+
+def _model(sheet: Sheet, context: Context) -> None:
+    draft = sheet.draft
+    kind = sheet.text("model.type", into="kind of model")
+    family = (kind.value if kind else "gpt2").lower()
+    use_hub = sheet.boolean("use_hf_model_config", into="the hub's config")
+    hub = ("initialize_from_hf", "model.reference_checkpoint", "data.tokenizer")
+    if use_hub is not None and use_hub.value:
+        put_model(sheet, context, *hub[:1])
+        if draft.get("model") is not None:
+            return
+    vocabulary = Draft(draft.file, "levanter")
+    from chipshift.jobs.readers.hf_args import put_model_named
+
+    for key in hub[1:]:
+        setting = sheet.settings.get(key)
+        if setting is not None and isinstance(setting.value, str) and not vocabulary.get("model"):
+            put_model_named(vocabulary, setting.value, setting)
+    rows = vocabulary.get("model").vocab if vocabulary.get("model") else None
+    if family == "gpt2":
+        base = {"model_type": "gpt2", "vocab_size": rows or 50257}
+        keys = {
+            "model.hidden_dim": "n_embd",
+            "model.num_heads": "n_head",
+            "model.num_layers": "n_layer",
+            "model.seq_len": "n_positions",
+        }
+        base |= {"n_embd": 768, "n_head": 12, "n_layer": 12, "n_positions": 1024}
+        put_config_model(sheet, base, keys, "gpt2")
+    elif family.startswith(FAMILIES):
+        model_type = "qwen2" if family == "qwen" else family
+        base = {**LLAMA, "model_type": model_type, "vocab_size": rows or 32000}
+        if family == "mixtral":
+            base |= {"num_local_experts": 8, "num_experts_per_tok": 2, "intermediate_size": 14336}
+            base |= {"num_key_value_heads": 8}
+        put_config_model(sheet, base, KEYS, f"levanter-{family}")
+    else:
+        draft.wanted_model = f"a {family} of Levanter's"
+        return
+    if rows is None:
+        draft.note("vocabulary", base["vocab_size"], "the tokenizer's size is not known here")
+
+
+def _axes(sheet: Sheet) -> None:
+    """The data axis takes the rest and shards weights (fsdp_axis); the model axis is tp."""
+    draft = sheet.draft
+    tensor = sheet.integer("trainer.model_axis_size", into="tp")
+    if tensor is not None and tensor.value > 1:
+        draft.put("tp", tensor)
+    replicas = sheet.integer("trainer.replica_dcn_axis_size", into="dp", low=-1)
+    inside = sheet.integer("trainer.replica_ici_axis_size", into="dp")
+    copies = max(1, replicas.value if replicas else 1) * (inside.value if inside else 1)
+    if copies > 1:
+        draft.put(
+            "dp",
+            Given(copies, draft.file, (replicas or inside).line if replicas or inside else None),
+        )
+    draft.put("fsdp", Given(1, draft.file))
+    draft.open_axis = "fsdp"
+    each = sheet.integer("trainer.per_device_parallelism", into="sequences a device", none=(-1,))
+    if each is not None:
+        micro = each.value * (draft.get("tp") or 1)
+        draft.put("microbatch", Given(micro, each.file, each.line))
+    else:
+        draft.note("accumulation", 1, "per_device_parallelism -1: the whole batch at once")
+
+
+def _precision(sheet: Sheet) -> None:
+    """``p=f32,c=bfloat16``: params, compute, output."""
+    draft = sheet.draft
+    policy = sheet.text("trainer.mp", into="mixed precision")
+    parts = dict(re.findall(r"([a-z]+)=([a-z0-9]+)", policy.value if policy else ""))
+    if policy is not None and not parts:
+        parts = {"p": policy.value, "c": policy.value}
+    params = dtype_of(parts.get("p") or parts.get("params", "float32")) or "fp32"
+    compute = dtype_of(parts.get("c") or parts.get("compute", "float32")) or "fp32"
+    why = "Levanter holds parameters, gradients and moments in the policy's parameter dtype"
+    if policy is not None:
+        draft.put("compute", Given(compute, policy.file, policy.line))
+        draft.put("weights", Given(params, policy.file, policy.line))
+    draft.assume("compute", compute, "Levanter's default policy is fp32")
+    for field in ("weights", "gradients", "reduce", "moments"):
+        draft.assume(field, params, why)
+    draft.assume("gather", compute, "weights are cast before they are gathered")
+    draft.assume("master", "none", why)

@@ -1,0 +1,117 @@
+"""A script that builds a Lightning ``Trainer(...)``, read through its syntax tree.
+
+Arguments and defaults: Lightning, "Trainer" reference, 2026.
+"""
+
+from __future__ import annotations
+
+import re
+
+from chipshift.errors import InputError
+from chipshift.jobs import python_tree
+from chipshift.jobs.context import Context
+from chipshift.jobs.draft import Draft
+from chipshift.jobs.dtypes import dtype_of
+from chipshift.jobs.job import Given
+from chipshift.jobs.readers.hf_args import put_model_named
+from chipshift.jobs.settings import Setting, Sheet
+from chipshift.jobs.source import Source
+
+STRATEGIES = ("FSDPStrategy", "DeepSpeedStrategy", "DDPStrategy", "ModelParallelStrategy")
+
+
+def read(source: Source, context: Context) -> Draft:
+    """Read one file; see ``readers/__init__``."""
+    draft = Draft(source.path, "lightning")
+    module = python_tree.parse(source)
+    settings: dict[str, Setting] = {}
+    found = False
+    for call in module.calls:
+        last = call.name.rsplit(".", 1)[-1]
+        if last == "Trainer":
+            settings.update(call.keywords)
+            found = True
+        elif last in STRATEGIES:
+            settings["strategy_class"] = Setting(last, source.path, call.line)
+            settings.update({f"strategy.{k}": v for k, v in call.keywords.items()})
+        elif last == "DataLoader" and "batch_size" in call.keywords:
+            settings.setdefault("batch_size", call.keywords["batch_size"])
+        elif last == "from_pretrained" and call.arguments and isinstance(call.arguments[0], str):
+            settings.setdefault("model", Setting(call.arguments[0], source.path, call.line))
+    if not found:
+        raise InputError(f"{source.path} calls no Trainer(...); expected a Lightning script")
+    for name in ("max_seq_length", "max_length", "block_size", "seq_len"):
+        if name in module.constants:
+            settings.setdefault(name, module.constants[name])
+    context.overrides.lay_over(settings)
+    sheet = Sheet(settings, draft)
+    _fill(sheet, context)
+    sheet.ignore(("*",), False, "does not change the time or memory of a step")
+    return draft
+
+
+def _fill(sheet: Sheet, context: Context) -> None:
+    draft = sheet.draft
+    model = sheet.raw("model")
+    if model is not None and not context.model_named:
+        sheet.record(*model, "model")
+        put_model_named(draft, str(model[1].value), model[1])
+    devices = sheet.raw("devices")
+    if devices is not None and str(devices[1].value) not in ("auto", "-1"):
+        draft.put("devices_per_node", sheet.integer("devices", into="devices a node"))
+    nodes = sheet.integer("num_nodes", into="nodes")
+    draft.put("nodes", nodes)
+    draft.assume("nodes", 1, "Lightning's default num_nodes")
+    draft.put("microbatch", sheet.integer("batch_size", into="sequences a device"))
+    draft.put("accumulation", sheet.integer("accumulate_grad_batches", into="accumulation"))
+    draft.assume("accumulation", 1, "Lightning's default accumulate_grad_batches")
+    length = sheet.integer("max_seq_length", "max_length", "block_size", "seq_len", into="length")
+    draft.put("seq_len", length)
+    _strategy(sheet)
+    precision = sheet.text("precision", into="precision")
+    dtype = dtype_of(precision.value) if precision is not None else None
+    if precision is not None and dtype:
+        true = "true" in precision.value or dtype == "fp32"
+        draft.put("mixed", Given("no" if true else dtype, precision.file, precision.line))
+        draft.put("loaded", Given(dtype if true else "fp32", precision.file, precision.line))
+        if dtype == "fp16":
+            draft.flag("loss_scaler", "precision", precision.value, precision.line)
+    draft.assume("mixed", "no", "Lightning's default precision, 32-true")
+    draft.assume("loaded", "fp32", "Lightning's default precision, 32-true")
+    deepspeed = draft.get("engine") == "deepspeed"
+    draft.assume("stack", "deepspeed" if deepspeed else "other", "Lightning has no calibration")
+
+
+def _strategy(sheet: Sheet) -> None:
+    draft = sheet.draft
+    made = sheet.text("strategy_class", into="strategy")
+    name = sheet.raw("strategy")
+    word = made.value if made else str(name[1].value) if name else "ddp"
+    if name is not None and made is None:
+        sheet.record(*name, "strategy")
+    line = made.line if made else name[1].line if name else None
+    lowered = word.lower()
+    stage = sheet.integer("strategy.stage", into="ZeRO stage", low=0, high=3)
+    if "deepspeed" in lowered:
+        match = re.search(r"stage_([1-3])", lowered)
+        number = stage.value if stage else int(match.group(1)) if match else 2
+        kind = ("ddp", "zero1", "zero2", "fsdp")[number]
+        draft.put("engine", Given("deepspeed", draft.file, line))
+        draft.flag("deepspeed", "strategy", word, line)
+    elif "fsdp" in lowered:
+        kind = "fsdp"
+        draft.put("engine", Given("fsdp", draft.file, line))
+    else:
+        kind = "ddp"
+    if made or name:
+        draft.put("sharding", Given(kind, draft.file, line))
+    draft.assume("sharding", kind, "Lightning's default strategy")
+    again = sheet.raw(
+        "strategy.activation_checkpointing_policy", "strategy.activation_checkpointing"
+    )
+    if again is not None:
+        sheet.record(*again, "rematerialisation")
+        draft.put("remat", Given("full", draft.file, again[1].line))
+    draft.assume("remat", "none", "no checkpointing policy is given")
+    if "offload" in lowered:
+        draft.flag("cpu_offload", "strategy", word, line)

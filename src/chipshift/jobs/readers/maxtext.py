@@ -1,0 +1,320 @@
+"""MaxText: YAML configs, and commands or scripts with ``key=value`` after base.yml.
+
+Keys and defaults: Google, MaxText, configs/base.yml and configs/models/*.yml, 2026; the batch
+arithmetic and the axes that weights are sharded over: same file's logical_axis_rules.
+"""
+
+from __future__ import annotations
+
+import re
+
+from chipshift.errors import InputError
+from chipshift.jobs.context import Context
+from chipshift.jobs.draft import Draft
+from chipshift.jobs.dtypes import dtype_of
+from chipshift.jobs.job import Given
+from chipshift.jobs.launch import Launch, put_environment, read_launch
+from chipshift.jobs.readers.config_model import put_config_model
+from chipshift.jobs.readers.hf_args import put_model_named, put_optimizer_named
+from chipshift.jobs.readers.yaml_sheet import yaml_sheet
+from chipshift.jobs.settings import Setting, Sheet, unset_names, wrong
+from chipshift.jobs.shell.values import Field
+from chipshift.jobs.source import Source
+
+_PAIR = re.compile(r"([a-z][a-z0-9_]*)=(.*)$", re.S)
+TELLTALES = frozenset(
+    {
+        *("per_device_batch_size", "ici_fsdp_parallelism", "max_target_length", "remat_policy"),
+        *("model_name", "ici_tensor_parallelism", "dcn_data_parallelism", "run_name"),
+    }
+)
+AXES = (
+    ("dp", ("data", "diloco")),
+    ("fsdp", ("fsdp", "fsdp_transpose")),
+    ("tp", ("tensor", "tensor_transpose", "tensor_sequence", "sequence")),
+    ("cp", ("context", "context_usp_ulysses")),
+    ("pp", ("pipeline",)),
+    ("ep", ("expert",)),
+)
+"""Our axes and MaxText's; its expert axis also shards weights, as fsdp does."""
+
+NAMES = {
+    "deepseek3-671b": "deepseek-v3",
+    "deepseek2-236b": "deepseek-v2",
+    "deepseek2-16b": "deepseek-v2-lite",
+    "kimi-k2-1t": "kimi-k2",
+}
+"""MaxText's names of models that nobody else uses."""
+
+FAMILIES = {
+    "llama2": "llama",
+    "llama3": "llama",
+    "mistral": "mistral",
+    "mixtral": "mixtral",
+    "qwen3": "qwen3",
+    "qwen2": "qwen2",
+    "default": "llama",
+}
+
+
+def read(source: Source, context: Context) -> Draft:
+    """Read one file; see ``readers/__init__``."""
+    draft = Draft(source.path, "maxtext")
+    if re.search(r"\b[a-z_]+=", source.text) and not re.search(
+        r"^[a-z_]+[ \t]*:", source.text, re.M
+    ):
+        sheet = _command(source, context, draft)
+    else:
+        sheet = yaml_sheet(source, context, draft)
+    draft.put("stack", Given("maxtext", source.path))
+    _model(sheet, context)
+    _axes(sheet)
+    _batch(sheet)
+    _precision(sheet)
+    _rest(sheet)
+    sheet.close("MaxText")
+    return draft
+
+
+def _command(source: Source, context: Context, draft: Draft) -> Sheet:
+    """The command with the most of MaxText's keys."""
+    launch = read_launch(source, context)
+    best: dict[str, Setting] = {}
+    for command in launch.found.commands:
+        settings = _pairs(command.words, source.path)
+        if len(set(settings) & TELLTALES) > len(set(best) & TELLTALES):
+            best = settings
+    if not best:
+        raise InputError(
+            f"{source.path} starts no command with MaxText's key=value settings; expected one, or "
+            "--set for the variable that leads to it"
+        )
+    for key in list(context.overrides.given):
+        if key in TELLTALES or key in best or key.startswith(("ici_", "dcn_")):
+            best[key] = Setting(context.overrides.given[key], "--set", None)
+            context.overrides.used.add(key)
+    _cluster(draft, launch)
+    put_environment(draft, launch)
+    return Sheet(best, draft)
+
+
+def _pairs(words: tuple[Field, ...], file: str) -> dict[str, Setting]:
+    from chipshift.jobs.launch import Unset
+
+    found: dict[str, Setting] = {}
+    for word in words:
+        for piece in word.plain.split():
+            if match := _PAIR.match(piece):
+                value: str = match.group(2).strip("'\"")
+                if word.unknown:
+                    value = Unset(Field(value, 0).shown, word.unknown)
+                    if "\ue000" not in match.group(2):
+                        value = str(match.group(2))
+                found[match.group(1)] = Setting(value, file, word.line or None)
+    return found
+
+
+def _cluster(draft: Draft, launch: Launch) -> None:
+    """``xpk workload create --tpu-type=v6e-256 --num-slices=2``."""
+    options = dict(launch.options)
+    for command in launch.found.commands:
+        if any(word.plain.rsplit("/", 1)[-1] in ("xpk", "xpk.py") for word in command.words):
+            for word in command.words:
+                if match := re.match(r"--(tpu-type|device-type|num-slices)=(.+)$", word.plain):
+                    options[match.group(1)] = Field(match.group(2), word.line, word.soft)
+    kind = options.get("tpu-type") or options.get("device-type")
+    if kind is None or kind.unknown:
+        return
+    slices = options.get("num-slices")
+    count = slices.plain if slices is not None and slices.plain.isdecimal() else "1"
+    name = kind.plain if count == "1" else f"{kind.plain}*{count}"
+    try:
+        from chipshift.machines.names import parse_machine
+
+        machine = parse_machine(name)
+    except InputError as error:
+        draft.note("machine", name, f"not read: {error}")
+        return
+    draft.put("machine", Given(machine.name, draft.file, kind.line))
+    draft.put("devices", Given(machine.devices, draft.file, kind.line))
+
+
+def _model(sheet: Sheet, context: Context) -> None:
+    draft = sheet.draft
+    name = sheet.raw("model_name")
+    block = sheet.text("decoder_block", into="kind of layer")
+    if name is not None and str(name[1].value) not in ("default", ""):
+        sheet.record(*name, "model")
+        if unset_names(name[1].value):
+            if not context.model_named:
+                raise wrong(*name, "a model's name")
+        elif not context.model_named:
+            own = str(name[1].value)
+            put_model_named(draft, NAMES.get(own, own), name[1])
+        sheet.ignore(("base_*", "head_dim"), False, "model_name gives the shape")
+        return
+    if context.model_named:
+        return
+    family = FAMILIES.get(block.value.lower() if block else "default")
+    if family is None:
+        draft.wanted_model = f"a {block.value if block else 'default'} of its own shape"
+        return
+    defaults = {
+        "model_type": family,
+        "hidden_size": 2048,
+        "num_attention_heads": 16,
+        "num_key_value_heads": 16,
+        "intermediate_size": 7168,
+        "num_hidden_layers": 16,
+        "head_dim": 128,
+        "vocab_size": 32000,
+    }
+    keys = {
+        "base_emb_dim": "hidden_size",
+        "base_num_query_heads": "num_attention_heads",
+        "base_num_kv_heads": "num_key_value_heads",
+        "base_mlp_dim": "intermediate_size",
+        "base_num_decoder_layers": "num_hidden_layers",
+        "head_dim": "head_dim",
+        "vocab_size": "vocab_size",
+        "logits_via_embedding": "tie_word_embeddings",
+        "num_experts": "num_local_experts",
+        "num_experts_per_tok": "num_experts_per_tok",
+    }
+    put_config_model(sheet, defaults, keys, "maxtext-custom")
+
+
+def _axes(sheet: Sheet) -> None:
+    """Degrees inside a slice times degrees across slices; -1 takes what the others leave."""
+    draft = sheet.draft
+    degrees, opened = dict.fromkeys(("dp", "fsdp", "tp", "cp", "pp", "ep"), 1), ""
+    places: dict[str, Given[int]] = {}
+    for field, names in AXES:
+        for name in names:
+            for net in ("ici", "dcn"):
+                key = f"{net}_{name}_parallelism"
+                size = sheet.integer(key, into=field, low=-1, high=10**6)
+                default = -1 if key in ("ici_fsdp_parallelism", "dcn_data_parallelism") else 1
+                value = size.value if size is not None else default
+                if value == 0:
+                    raise wrong(key, sheet.settings[key], "a whole number of at least 1, or -1")
+                if value == -1 and net == "ici":
+                    opened = "dp" if field == "dp" else "fsdp"
+                elif value > 0:
+                    degrees[field] *= value
+                if size is not None and value > 0:
+                    places.setdefault(field, size)
+    degrees["fsdp"] *= degrees["ep"]
+    slices = sheet.integer("num_slices", "compile_topology_num_slices", into="slices", none=(-1,))
+    if slices is not None and "dcn_data_parallelism" not in sheet.settings:
+        degrees["dp"] *= slices.value
+        places.setdefault("dp", slices)
+    for field, value in degrees.items():
+        if value > 1 or field in places:
+            place = places.get(field) or places.get("ep")
+            line = place.line if place else None
+            draft.put(field, Given(value, place.file if place else draft.file, line))
+    if degrees["tp"] > 1 or degrees["cp"] > 1:
+        draft.note("sequence parallelism", "on", "MaxText cuts activations over the tensor axis")
+    strategy = sheet.text("context_parallel_strategy", into="context-parallel exchange")
+    if degrees["cp"] > 1:
+        ring = strategy is not None and strategy.value == "ring"
+        draft.assume("cp_kind", "ring" if ring else "allgather", "context_parallel_strategy")
+    _open(draft, opened, degrees)
+
+
+def _open(draft: Draft, axis: str, degrees: dict[str, int]) -> None:
+    """The open axis still holds what is known of it: the expert axis is a part of fsdp."""
+    if not axis:
+        return
+    if degrees[axis] > 1:
+        draft.note(axis, "the rest", f"includes {degrees[axis]} of its own from other axes")
+    draft.put(axis, Given(1, draft.file))
+    draft.open_axis = axis
+
+
+def _batch(sheet: Sheet) -> None:
+    """per_device_batch_size counts devices, ours the devices of a replica."""
+    draft = sheet.draft
+    each = sheet.number("per_device_batch_size", into="sequences a device", low=1e-6)
+    value = each.value if each else 12.0
+    if each is None:
+        draft.note("per_device_batch_size", 12, "MaxText's default")
+    replica = (draft.get("tp") or 1) * (draft.get("cp") or 1) * (draft.get("pp") or 1)
+    steps = sheet.integer("gradient_accumulation_steps", into="accumulation")
+    forwards = steps.value if steps else 1
+    stages = draft.get("pp") or 1
+    microbatches = 1
+    if stages > 1:
+        count = sheet.integer("num_pipeline_microbatches", into="microbatches", none=(-1,))
+        microbatches = count.value if count else stages
+        repeats = sheet.integer("num_pipeline_repeats", into="vpp", none=(-1,))
+        if repeats is not None and repeats.value > 1:
+            draft.put("vpp", repeats)
+        draft.assume("schedule", "gpipe", "MaxText's pipeline runs all forwards, then backwards")
+    line = each.line if each else None
+    file = each.file if each else draft.file
+    draft.put("microbatch", Given(value * replica / microbatches, file, line))
+    draft.put("accumulation", Given(forwards * microbatches, draft.file, line))
+    draft.put("seq_len", sheet.integer("max_target_length", into="sequence length", high=10**9))
+    draft.assume("seq_len", 2048, "MaxText's default max_target_length")
+
+
+def _precision(sheet: Sheet) -> None:
+    draft = sheet.draft
+    why = "MaxText's defaults: fp32 weights and moments, bf16 matmuls and gathers"
+    found = {}
+    for key, into in (("dtype", "dtype of the matmuls"), ("weight_dtype", "dtype of the weights")):
+        stated = sheet.text(key, into=into)
+        name = dtype_of(stated.value) if stated is not None else None
+        found[key] = Given(name, stated.file, stated.line) if stated is not None and name else None
+    kept, compute = found["weight_dtype"], found["dtype"]
+    for field, stated in (("compute", compute), ("gather", compute), ("weights", kept)):
+        draft.put(field, stated)
+    held = kept.value if kept else "fp32"
+    draft.assume("compute", "bf16", why)
+    draft.assume("gather", "bf16", why)
+    draft.assume("weights", "fp32", why)
+    draft.assume("master", "none", why)
+    for key, field in (("grad_dtype", "gradients"), ("mu_dtype", "moments")):
+        stated = sheet.text(key, into=field)
+        name = dtype_of(stated.value) if stated is not None else None
+        if stated is not None and name:
+            draft.put(field, Given(name, stated.file, stated.line))
+        draft.assume(field, held, f"MaxText's {key} follows weight_dtype")
+    draft.assume("reduce", draft.get("gradients"), "as the gradients")
+    quantised = sheet.text("quantization", into="quantised matmuls")
+    if quantised is not None and quantised.value.strip():
+        name = quantised.value.lower()
+        kind = "fp8" if "fp8" in name else "int8" if "int8" in name else ""
+        if kind:
+            draft.put("compute", Given(kind, quantised.file, quantised.line))
+            draft.flag("fp8_recipe", "quantization", quantised.value, quantised.line)
+
+
+def _rest(sheet: Sheet) -> None:
+    draft = sheet.draft
+    remat = sheet.text("remat_policy", into="rematerialisation")
+    if remat is not None:
+        value = remat.value
+        if value == "custom":
+            draft.note("remat", "full", "a custom policy's tensors are not read")
+            value = "full"
+        draft.put("remat", Given(value, remat.file, remat.line))
+    draft.assume("remat", "full", "MaxText's default remat_policy")
+    name = sheet.text("opt_type", into="optimizer")
+    if name is not None:
+        put_optimizer_named(draft, name)
+    draft.assume("optimizer", "adamw", "MaxText's default opt_type")
+    tiles = sheet.integer("num_vocab_tiling", into="pieces of the loss")
+    draft.put("loss_chunks", tiles)
+    sheet.flag("attention_kernel", "attention", off=("autoselected", "", None))
+    sheet.flag("cpu_offload", "optimizer_memory_host_offload")
+    sheet.flag("cpu_offload", "parameter_memory_host_offload")
+    sheet.flag("variable_length", "packing")
+    sheet.ignore(
+        ("shard_optimizer_over_data", "custom_mesh*", "global_parameter_scale", "capacity_factor"),
+        True,
+        "not read; the estimate takes MaxText's default",
+    )
+    sheet.ignore(("*",), False, "does not change the time or memory of a step here")

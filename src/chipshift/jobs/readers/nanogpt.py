@@ -1,0 +1,91 @@
+"""nanoGPT's config files: Python assignments laid over train.py's defaults.
+
+Names, defaults and the batch arithmetic: Karpathy, nanoGPT, train.py and model.py, 2024.
+"""
+
+from __future__ import annotations
+
+from typing import Any
+
+from chipshift.errors import InputError
+from chipshift.jobs import python_tree
+from chipshift.jobs.context import Context
+from chipshift.jobs.draft import Draft
+from chipshift.jobs.dtypes import dtype_of
+from chipshift.jobs.job import Given
+from chipshift.jobs.settings import Sheet
+from chipshift.jobs.source import Source
+from chipshift.models.model import Attention, DenseMlp, Layer, Model
+
+
+def read(source: Source, context: Context) -> Draft:
+    """Read one file; see ``readers/__init__``."""
+    draft = Draft(source.path, "nanogpt")
+    settings = dict(python_tree.parse(source).constants)
+    for key in list(context.overrides.given):
+        if key in KEYS:
+            context.overrides.lay_over(settings, (key,))
+    sheet = Sheet(settings, draft)
+    length = _count(sheet, "block_size", "sequence length", 1024)
+    draft.put("seq_len", length)
+    batch = _count(sheet, "batch_size", "sequences a forward", 12)
+    steps = _count(sheet, "gradient_accumulation_steps", "forwards of all devices", 40)
+    draft.put("microbatch", batch)
+    # train.py divides the accumulation over the devices: their product is the global batch
+    total = batch.value * steps.value
+    draft.put("global_batch", Given(total, steps.file, steps.line))
+    if not context.model_named:
+        draft.put("model", Given(_model(sheet, length.value), draft.file))
+    dtype = sheet.text("dtype", into="autocast")
+    name = dtype_of(dtype.value) if dtype is not None else None
+    if dtype is not None and name:
+        draft.put("mixed", Given("no" if name == "fp32" else name, dtype.file, dtype.line))
+        if name == "fp16":
+            draft.flag("loss_scaler", "dtype", dtype.value, dtype.line)
+    draft.assume("mixed", "bf16", "train.py takes bfloat16 where the chip has it")
+    draft.assume("loaded", "fp32", "train.py keeps fp32 weights under autocast")
+    draft.assume("sharding", "ddp", "train.py wraps the model in DDP")
+    draft.assume("optimizer", "adamw", "train.py's optimizer")
+    draft.assume("remat", "none", "train.py recomputes nothing")
+    draft.assume("stack", "other", "nanoGPT has no calibration of its own")
+    if not sheet.flag("compile", "compile") and "compile" not in settings:
+        draft.flag("compile", "compile", "True (the default)", None)
+    draft.flag("fused_optimizer", "fused", "True (train.py's, on CUDA)", None)
+    sheet.ignore(("*",), False, "does not change the time or memory of a step")
+    return draft
+
+
+KEYS = ("block_size", "batch_size", "gradient_accumulation_steps", "n_layer", "n_head", "n_embd")
+
+
+def _count(sheet: Sheet, key: str, into: str, default: int) -> Given[int]:
+    found = sheet.integer(key, into=into, high=10**9)
+    if found is None:
+        sheet.draft.note(key, default, "train.py's default")
+    return found or Given(default, sheet.draft.file)
+
+
+def _model(sheet: Sheet, positions: int) -> Model:
+    """GPT-2 as model.py has it: head tied, biases by choice, vocabulary padded to 50304."""
+    layers = _count(sheet, "n_layer", "layers", 12).value
+    heads = _count(sheet, "n_head", "heads", 12).value
+    d = _count(sheet, "n_embd", "model width", 768).value
+    vocab = sheet.integer("vocab_size", "meta_vocab_size", into="vocabulary")
+    bias = sheet.boolean("bias", into="biases")
+    if d % heads or layers > 100_000:
+        raise InputError(
+            f"{sheet.draft.file}: n_embd {d} is not a multiple of n_head {heads}, or n_layer "
+            f"{layers} is absurd; expected a multiple"
+        )
+    on = bias is not None and bias.value
+    norm = 2 * d if on else d
+    attention = Attention(heads, heads, d // heads, d // heads, bias_params=4 * d if on else 0)
+    mlp = DenseMlp(4 * d, 2, 5 * d if on else 0)
+    made: dict[str, Any] = {
+        "vocab": vocab.value if vocab else 50304,
+        "layers": ((Layer(attention, mlp, 2 * norm), layers),),
+        "layer_order": (0,) * layers,
+        "embedding_extra_params": positions * d,
+        "final_norm_params": norm,
+    }
+    return Model(name=f"gpt-{layers}x{d}", architecture="nanogpt", d_model=d, tied=True, **made)

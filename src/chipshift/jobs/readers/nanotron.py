@@ -1,0 +1,112 @@
+"""nanotron's YAML.
+
+Keys and defaults: Hugging Face, nanotron, src/nanotron/config and examples/*.yaml, 2025.
+"""
+
+from __future__ import annotations
+
+from chipshift.errors import InputError
+from chipshift.jobs.context import Context
+from chipshift.jobs.draft import Draft
+from chipshift.jobs.dtypes import dtype_of
+from chipshift.jobs.job import Given
+from chipshift.jobs.readers.config_model import model_of_config
+from chipshift.jobs.readers.hf_args import put_optimizer_named
+from chipshift.jobs.readers.yaml_sheet import yaml_sheet
+from chipshift.jobs.settings import Sheet, as_boolean
+from chipshift.jobs.source import Source
+
+FAMILIES = {"is_llama_config": "llama", "is_qwen2_config": "qwen2", "is_mistral_config": "mistral"}
+
+
+def read(source: Source, context: Context) -> Draft:
+    """Read one file; see ``readers/__init__``."""
+    draft = Draft(source.path, "nanotron", uneven_pp=True, kv_replicated=False)
+    sheet = yaml_sheet(source, context, draft)
+    draft.put("stack", Given("nanotron", source.path))
+    if not context.model_named:
+        _model(sheet)
+    for field, key in (
+        ("dp", "dp"),
+        ("tp", "tp"),
+        ("pp", "pp"),
+        ("cp", "context_parallel_size"),
+        ("ep", "expert_parallel_size"),
+    ):
+        draft.put(field, sheet.integer(f"parallelism.{key}", into=field, high=10**6))
+    mode = sheet.text("parallelism.tp_mode", into="sequence parallelism")
+    if mode is not None and (draft.get("tp") or 1) > 1:
+        on = "REDUCE_SCATTER" in mode.value.upper()
+        draft.put("sequence_parallel", Given(on, mode.file, mode.line))
+    engine = sheet.text("parallelism.pp_engine", into="pipeline schedule")
+    if engine is not None:
+        kind = "gpipe" if "afab" in engine.value.lower() else "1f1b"
+        draft.put("schedule", Given(kind, engine.file, engine.line))
+    draft.put("microbatch", sheet.integer("tokens.micro_batch_size", into="microbatch"))
+    draft.put(
+        "accumulation", sheet.integer("tokens.batch_accumulation_per_replica", into="accumulation")
+    )
+    draft.put("seq_len", sheet.integer("tokens.sequence_length", into="sequence length"))
+    _optimizer(sheet)
+    again = sheet.boolean("parallelism.recompute_layer", into="rematerialisation")
+    if again is not None:
+        draft.put("remat", Given("full" if again.value else "none", again.file, again.line))
+    draft.assume("remat", "none", "nanotron's default recompute_layer")
+    sheet.flag("tp_overlap", "parallelism.tp_linear_async_communication")
+    sheet.flag(
+        "attention_kernel",
+        "model.model_config._attn_implementation",
+        "model.model_config._use_doc_masking",
+    )
+    sheet.flag("fused_ops", "model.model_config._fused_rms_norm")
+    sheet.flag("fused_ops", "model.model_config._fused_rotary_emb")
+    if (draft.get("tp") or 1) == 8:
+        found = draft.values["tp"]
+        draft.flag("node_of_8", "parallelism.tp", 8, getattr(found, "line", None))
+    sheet.ignore(("*",), False, "does not change the time or memory of a step")
+    return draft
+
+
+def _model(sheet: Sheet) -> None:
+    draft = sheet.draft
+    base = "model.model_config."
+    keys = {k: s for k, s in sheet.settings.items() if k.startswith(base)}
+    if not keys:
+        raise InputError(f"{draft.file} gives no model.model_config; expected it, or --model")
+    config = {k.removeprefix(base): s.value for k, s in keys.items() if "." not in k[len(base) :]}
+    family = next((f for flag, f in FAMILIES.items() if as_boolean(config.get(flag)) is True), "")
+    first = next(iter(keys.values()))
+    if not family or f"{base}moe_config.num_experts" in keys:
+        draft.wanted_model = "an architecture that nanotron alone defines"
+        return
+    config = {k: v for k, v in config.items() if not k.startswith("is_")}
+    model = model_of_config({**config, "model_type": family}, "nanotron", first.where)
+    draft.put("model", Given(model, first.file, first.line))
+    for key, setting in keys.items():
+        sheet.raw(key)
+        sheet.record(key, setting, "model")
+
+
+def _optimizer(sheet: Sheet) -> None:
+    draft = sheet.draft
+    stage = sheet.integer("optimizer.zero_stage", into="optimizer sharding", low=0, high=3)
+    if stage is not None:
+        kind = ("none", "zero1", "zero2", "zero2")[stage.value]
+        draft.put("optimizer_sharding", Given(kind, stage.file, stage.line))
+    kept = sheet.text("model.dtype", into="dtype of weights and matmuls")
+    dtype = (dtype_of(kept.value) if kept is not None else None) or "bf16"
+    wide = sheet.boolean("optimizer.accumulate_grad_in_fp32", into="fp32 gradients")
+    gradients = "fp32" if wide is not None and wide.value else dtype
+    why = "nanotron keeps an fp32 copy of the weights where it accumulates gradients in fp32"
+    for field in ("compute", "weights"):
+        if kept is not None:
+            draft.put(field, Given(dtype, kept.file, kept.line))
+        draft.assume(field, dtype, "nanotron's usual dtype")
+    draft.assume("gradients", gradients, why)
+    draft.assume("reduce", gradients, why)
+    draft.assume("master", "fp32" if gradients == "fp32" and dtype != "fp32" else "none", why)
+    draft.assume("moments", gradients, why)
+    name = sheet.text("optimizer.optimizer_factory.name", into="optimizer")
+    if name is not None:
+        put_optimizer_named(draft, name)
+    sheet.flag("fused_optimizer", "optimizer.optimizer_factory.torch_adam_is_fused")

@@ -1,0 +1,329 @@
+"""More small files in the shape of each framework's own: pretraining stacks and recipes."""
+
+from __future__ import annotations
+
+from .cases import Case
+
+MAXTEXT_XPK = """#!/bin/bash
+export LIBTPU_INIT_ARGS="--xla_tpu_enable_async_collective_fusion=true"
+DEVICE=v6e-256
+xpk workload create --tpu-type=$DEVICE --num-slices=2 --command="python3 -m MaxText.train \\
+    MaxText/configs/base.yml model_name=llama3.1-70b per_device_batch_size=2 \\
+    ici_fsdp_parallelism=64 ici_tensor_parallelism=4 dcn_data_parallelism=2 \\
+    max_target_length=8192 remat_policy=save_qkv_proj attention=flash"
+"""
+
+MAXTEXT_YAML = """
+base_config: "base.yml"
+hardware: "gpu"
+model_name: "llama2-7b"
+attention: "cudnn_flash_te"
+remat_policy: "minimal_with_context"
+per_device_batch_size: 4
+max_target_length: 4096
+ici_tensor_parallelism: 2
+weight_dtype: bfloat16
+"""
+
+NANOTRON = """
+general: {project: debug, run: tiny, seed: 42}
+model:
+  dtype: bfloat16
+  model_config:
+    hidden_size: 64
+    intermediate_size: 128
+    is_llama_config: true
+    num_attention_heads: 4
+    num_hidden_layers: 4
+    num_key_value_heads: 2
+    tie_word_embeddings: true
+    vocab_size: 256
+optimizer:
+  accumulate_grad_in_fp32: true
+  optimizer_factory: {name: adamW, torch_adam_is_fused: true}
+  zero_stage: 1
+parallelism:
+  dp: 4
+  pp: 2
+  pp_engine: afab
+  tp: 2
+  tp_mode: REDUCE_SCATTER
+tokens:
+  batch_accumulation_per_replica: 8
+  micro_batch_size: 2
+  sequence_length: 128
+"""
+
+FOUNDRY = """
+variables:
+  max_seq_len: 4096
+  model_name: meta-llama/Llama-3.1-8B
+max_seq_len: ${variables.max_seq_len}
+model:
+  name: hf_causal_lm
+  pretrained_model_name_or_path: ${variables.model_name}
+optimizer:
+  name: decoupled_adamw
+  lr: 1.2e-4
+global_train_batch_size: 512
+device_train_microbatch_size: auto
+precision: amp_bf16
+fsdp_config:
+  sharding_strategy: FULL_SHARD
+  mixed_precision: PURE
+  activation_checkpointing: true
+"""
+
+LEVANTER = """
+data:
+  tokenizer: "NousResearch/Llama-2-7b-hf"
+model:
+  type: llama
+  hidden_dim: 4096
+  intermediate_dim: 11008
+  num_heads: 32
+  num_kv_heads: 32
+  num_layers: 32
+  seq_len: 4096
+trainer:
+  mp: p=f32,c=bfloat16
+  model_axis_size: 2
+  per_device_parallelism: 2
+  train_batch_size: 1024
+optimizer:
+  learning_rate: 6E-4
+"""
+
+NANOGPT = """
+# 12 sequences × 1024 tokens × 5 forwards × 8 GPUs
+batch_size = 12
+block_size = 1024
+gradient_accumulation_steps = 5 * 8
+n_layer = 24
+n_head = 16
+n_embd = 1024
+dtype = 'float16'
+wandb_log = True
+"""
+
+LIGHTNING = """
+import lightning as L
+from lightning.pytorch.strategies import FSDPStrategy
+from transformers import AutoModelForCausalLM
+
+max_length = 2048
+model = AutoModelForCausalLM.from_pretrained("mistralai/Mistral-7B-v0.1")
+loader = DataLoader(data, batch_size=4, num_workers=8)
+trainer = L.Trainer(
+    devices=8, num_nodes=2, precision="bf16-mixed", accumulate_grad_batches=2,
+    strategy=FSDPStrategy(activation_checkpointing_policy={Block}),
+)
+trainer.fit(model, loader)
+"""
+
+NEMO_1 = """
+name: megatron_gpt
+trainer:
+  devices: 8
+  num_nodes: 4
+  precision: bf16
+model:
+  micro_batch_size: 1
+  global_batch_size: 128
+  tensor_model_parallel_size: 4
+  pipeline_model_parallel_size: 2
+  virtual_pipeline_model_parallel_size: null
+  encoder_seq_length: 4096
+  max_position_embeddings: ${.encoder_seq_length}
+  num_layers: 32
+  hidden_size: 4096
+  ffn_hidden_size: 11008
+  num_attention_heads: 32
+  normalization: rmsnorm
+  activation: fast-swiglu
+  bias: false
+  share_embeddings_and_output_weights: false
+  position_embedding_type: rope
+  sequence_parallel: true
+  activations_checkpoint_granularity: selective
+  tokenizer:
+    library: huggingface
+    type: meta-llama/Llama-2-7b-hf
+  optim:
+    name: distributed_fused_adam
+"""
+
+BRIDGE = '''
+from megatron.bridge import AutoBridge
+from megatron.bridge.recipes.common import _pretrain_common
+import torch
+
+
+def llama3_8b_pretrain_16gpu_h100_fp8_config():
+    """A recipe."""
+    cfg = _pretrain_common()
+    cfg.model = AutoBridge.from_hf_pretrained("meta-llama/Meta-Llama-3-8B").get_model_config()
+    cfg.mixed_precision = _perf_precision("fp8_cs")
+    cfg.dataset.seq_length = 8192
+    cfg.model.tensor_model_parallel_size = 2
+    cfg.model.context_parallel_size = 2
+    cfg.model.sequence_parallel = True
+    cfg.train.global_batch_size = 8 * 16
+    cfg.train.micro_batch_size = 1
+    cfg.ddp.use_distributed_optimizer = True
+    cfg.optimizer.exp_avg_dtype = torch.bfloat16
+    return cfg
+'''
+
+MORE_CASES = (
+    Case(
+        # 256 chips a slice = fsdp 64 × tp 4; two slices = dp 2; 2 × 512 devices = 1024 sequences;
+        # a replica of 4 devices takes 2 × 4 sequences a forward
+        "MaxText launched by XPK",
+        {"run.sh": MAXTEXT_XPK},
+        {
+            "model.name": "llama-3.1-70b",
+            "stack": "maxtext",
+            "machine": "v6e:16x16*2",
+            "plan.dp": 2,
+            "plan.fsdp": 64,
+            "plan.tp": 4,
+            "plan.microbatch": 8,
+            "sequences_per_step": 1024,
+            "seq_len": 8192,
+            "plan.remat": "save_qkv_proj",
+            "precision.weights": "fp32",
+            "precision.gather": "bf16",
+        },
+        flags=frozenset({"xla_flags", "attention_kernel"}),
+    ),
+    Case(
+        # 16 devices: fsdp 8 × tp 2; 4 × 16 = 64 sequences
+        "MaxText YAML over base.yml's defaults",
+        {"llama2.yml": MAXTEXT_YAML},
+        {
+            "model.name": "llama-2-7b",
+            "plan.fsdp": 8,
+            "plan.tp": 2,
+            "sequences_per_step": 64,
+            "precision.moments": "bf16",
+        },
+        on="h100*16",
+    ),
+    Case(
+        # 2 × 8 × 4 replicas
+        "nanotron",
+        {"tiny.yaml": NANOTRON},
+        {
+            "stack": "nanotron",
+            "model.n_layers": 4,
+            "plan.dp": 4,
+            "plan.pp": 2,
+            "plan.schedule": "gpipe",
+            "plan.sequence_parallel": True,
+            "plan.optimizer_sharding": "zero1",
+            "sequences_per_step": 64,
+            "precision.weights": "bf16",
+            "precision.gradients": "fp32",
+            "precision.master": "fp32",
+        },
+        on="h100*16",
+    ),
+    Case(
+        # 512 / 64 devices = 8 forwards of one
+        "llm-foundry with interpolation and an automatic microbatch",
+        {"llama.yaml": FOUNDRY},
+        {
+            "stack": "llm-foundry",
+            "model.name": "llama-3.1-8b",
+            "seq_len": 4096,
+            "plan.fsdp": 64,
+            "plan.accumulation": 8,
+            "plan.remat": "full",
+            "precision.weights": "fp32",
+            "precision.gather": "bf16",
+            "precision.reduce": "bf16",
+        },
+        on="h100*64",
+    ),
+    Case(
+        # tp 2: 32 shards; 2 × 2 sequences a replica; 1024 / (4 × 32) = 8
+        "Levanter",
+        {"llama.yaml": LEVANTER},
+        {
+            "stack": "levanter",
+            "model.name": "llama-2-7b",
+            "plan.fsdp": 32,
+            "plan.tp": 2,
+            "plan.microbatch": 4,
+            "plan.accumulation": 8,
+            "plan.remat": "full",
+            "precision.weights": "fp32",
+            "precision.compute": "bf16",
+        },
+        on="h100*64",
+    ),
+    Case(
+        # the accumulation is that of all devices: 12 × 40 = 480 sequences whatever they are
+        "nanoGPT",
+        {"train_gpt2_medium.py": NANOGPT},
+        {
+            "model.n_layers": 24,
+            "model.d_model": 1024,
+            "sequences_per_step": 480,
+            "plan.dp": 8,
+            "plan.accumulation": 5,
+            "precision.compute": "fp16",
+            "precision.weights": "fp32",
+        },
+        on="a100*8",
+        flags=frozenset({"compile", "loss_scaler"}),
+    ),
+    Case(
+        # 2 nodes × 8; 4 × 2 × 16
+        "Lightning with FSDP",
+        {"train.py": LIGHTNING},
+        {
+            "model.name": "mistral-7b-v0.1",
+            "seq_len": 2048,
+            "plan.fsdp": 16,
+            "plan.remat": "full",
+            "sequences_per_step": 128,
+            "precision.gather": "bf16",
+        },
+    ),
+    Case(
+        # 4 × 8 devices / (4 × 2) = 4 replicas; 128 / 4 = 32 forwards
+        "NeMo 1",
+        {"gpt.yaml": NEMO_1},
+        {
+            "model.name": "llama-2-7b",
+            "stack": "megatron",
+            "devices": 32,
+            "plan.dp": 4,
+            "plan.tp": 4,
+            "plan.pp": 2,
+            "plan.accumulation": 32,
+            "plan.remat": "selective",
+            "plan.optimizer_sharding": "zero1",
+            "seq_len": 4096,
+        },
+    ),
+    Case(
+        # 16 devices / (2 × 2) = 4 replicas; 128 / 4 = 32 forwards
+        "a Megatron-Bridge recipe",
+        {"llama3.py": BRIDGE},
+        {
+            "model.name": "llama-3-8b",
+            "plan.tp": 2,
+            "plan.cp": 2,
+            "plan.dp": 4,
+            "plan.accumulation": 32,
+            "precision.compute": "fp8",
+            "precision.weights": "bf16",
+            "precision.moments": "bf16",
+        },
+        on="h100*16",
+        flags=frozenset({"fp8_recipe", "transformer_engine"}),
+    ),
+)
