@@ -128,11 +128,9 @@ def _axes(sheet: Sheet) -> None:
     replicas = sheet.integer("trainer.replica_dcn_axis_size", into="dp", low=-1)
     inside = sheet.integer("trainer.replica_ici_axis_size", into="dp")
     copies = max(1, replicas.value if replicas else 1) * (inside.value if inside else 1)
-    if copies > 1:
-        draft.put(
-            "dp",
-            Given(copies, draft.file, (replicas or inside).line if replicas or inside else None),
-        )
+    place = replicas or inside
+    if copies > 1 and place is not None:
+        draft.put("dp", Given(copies, place.file, place.line))
     draft.put("fsdp", Given(1, draft.file))
     draft.open_axis = "fsdp"
     each = sheet.integer("trainer.per_device_parallelism", into="sequences a device", none=(-1,))
