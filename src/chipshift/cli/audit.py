@@ -60,6 +60,9 @@ def command(
     job: Annotated[
         list[Path] | None, typer.Option(help="Job file the costs are worked from; repeatable.")
     ] = None,
+    to: Annotated[
+        str | None, typer.Option(metavar="MACHINE", help="With --job: the machine asked about.")
+    ] = None,
     list_rules: Annotated[bool, typer.Option("--rules", help="List every rule.")] = False,
     explain: Annotated[str | None, typer.Option(metavar="RULE", help="Teach one rule.")] = None,
 ) -> int:
@@ -93,8 +96,9 @@ def command(
     accepted = baseline or settings.baseline
     if write_baseline and accepted is None:
         raise InputError("audit: --write-baseline needs --baseline FILE to write to")
+    numbers = _job_numbers(job or [], to)
     reviewed = _reviewed(
-        path, lines, settings, target, entry, diff, rule or [], floor or "low", job or [],
+        path, lines, settings, target, entry, diff, rule or [], floor or "low", numbers,
         None if write_baseline else accepted,
     )  # fmt: skip
     if write_baseline and accepted is not None:
@@ -116,7 +120,7 @@ def _reviewed(
     diff: str | None,
     only_rules: list[str],
     floor: Severity,
-    job: list[Path],
+    numbers: dict[str, float] | None,
     baseline: Path | None,
 ) -> Review:
     from chipshift.audit.diff import changes_since
@@ -133,14 +137,27 @@ def _reviewed(
             entry=entry or settings.entry,
             only_files=None if changes is None else tuple(changes.files),
             exclude=settings.exclude,
-            job=_job_numbers(job),
+            job=numbers,
             progress=progress,
         )
     return review(result, lines, settings, only_rules, floor, changes, baseline)
 
 
-def _job_numbers(job: list[Path]) -> dict[str, float] | None:
-    return None if not job else {}
+def _job_numbers(job: list[Path], to: str | None) -> dict[str, float] | None:
+    if not job:
+        if to is not None:
+            raise InputError("audit: --to needs --job JOB, whose costs it is asked about")
+        return None
+    from chipshift.flows.code_costs import job_numbers
+    from chipshift.jobs.read import read_job
+
+    read = read_job([str(path) for path in job])
+    if to is None:
+        return job_numbers(read)
+    from chipshift.flows.assess import plan_target
+    from chipshift.flows.options import Options
+
+    return job_numbers(read, plan_target(read, to, Options()).estimate)
 
 
 class _Progress:
