@@ -2,16 +2,28 @@
 PYTHON ?= python3
 VENV := .venv
 BIN := $(VENV)/bin
-PIP := $(BIN)/python -m pip --disable-pip-version-check -q
+PIP := $(BIN)/python -m pip --disable-pip-version-check --no-input -q
+REPORT := out/report.html
 
-.PHONY: demo test lint format lock clean
+.PHONY: help demo test lint format lock readme clean
+
+help:
+	@echo "make demo    set everything up and run the main job on a shipped example"
+	@echo "make test    set up what the tests need; formatter, linter, strict types, every test"
+	@echo "make lint    formatter, linter and strict types alone"
+	@echo "make format  let the formatter and the linter mend what they can"
+	@echo "make lock    compute requirements/*.lock anew from requirements/*.in"
+	@echo "make readme  write the program's own output into README.md anew"
+	@echo "make clean   remove what the above made"
 
 demo: $(VENV)/.core
 	@echo "== chipshift assess, on torchtitan's Llama-3.1-8B job"
-	$(BIN)/chipshift assess examples/llama3-8b-torchtitan.toml --on 'h100*128' --to v6e --to v7x --html out/report.html
+	$(BIN)/chipshift assess examples/llama3-8b-torchtitan.toml --on 'h100*128' \
+	  --to v6e --to v7x --html $(REPORT)
+	@echo "== report: $(abspath $(REPORT))"
 
 test: $(VENV)/.test lint
-	@echo "== tests"
+	@echo "== tests (those skipped are named at the end, each with its reason)"
 	$(BIN)/python -m pytest -n 2 -rs
 
 lint: $(VENV)/.lint
@@ -24,11 +36,15 @@ format: $(VENV)/.lint
 	$(BIN)/ruff format src tests benchmarks
 	$(BIN)/ruff check --fix src tests benchmarks
 
+# Each stage leaves a file when it is done, so that a second run has nothing to do and one that
+# was interrupted starts again. A virtual environment without a working pip is made anew.
 $(VENV)/.core: requirements/core.lock pyproject.toml
+	@$(PYTHON) -c 'import sys; sys.exit(sys.version_info < (3, 11))' || \
+	  { echo "chipshift needs Python 3.11 or later: make PYTHON=python3.12 ..."; exit 1; }
 	@echo "== setting up $(VENV) (locked dependencies)"
-	@test -x $(BIN)/python || $(PYTHON) -m venv $(VENV)
+	@$(BIN)/python -m pip --version >/dev/null 2>&1 || $(PYTHON) -m venv --clear $(VENV)
 	$(PIP) install -r requirements/core.lock
-	$(PIP) install --no-deps --no-build-isolation -e . 
+	$(PIP) install --no-deps --no-build-isolation -e .
 	@touch $@
 
 $(VENV)/.lint: requirements/lint.lock $(VENV)/.core
@@ -37,9 +53,21 @@ $(VENV)/.lint: requirements/lint.lock $(VENV)/.core
 	@touch $@
 
 $(VENV)/.test: requirements/test.lock $(VENV)/.lint
-	@echo "== installing what the tests need (the compilers and reference models among it)"
+	@echo "== installing what the tests need (compilers and reference models among it: minutes)"
 	$(PIP) install -r requirements/test.lock
 	@touch $@
+
+# torch is locked without its build's suffix (+cpu), so that a machine whose index has only the
+# default build takes that one, with the CUDA libraries it then asks for by itself.
+LOCK := $(VENV)/bin/pip-compile -q --no-emit-index-url --no-emit-find-links --no-header \
+  --no-annotate --strip-extras --allow-unsafe
+lock: $(VENV)/.core
+	$(PIP) install pip-tools
+	cd requirements && for room in core lint test; do ../$(LOCK) -o $$room.lock $$room.in; done
+	sed -i 's/+cpu$$//' requirements/test.lock
+
+readme: $(VENV)/.core
+	$(BIN)/python docs/regenerate.py
 
 clean:
 	rm -rf $(VENV) out build dist src/*.egg-info
