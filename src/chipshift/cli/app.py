@@ -91,8 +91,31 @@ def group(
 
 
 def main(args: list[str] | None = None) -> None:
-    """Run the command line and leave with its exit code: 0 done, 1 the answer is no, 2 unusable."""
-    sys.exit(run(args))
+    """Run the command line and leave with its exit code.
+
+    0 done; 1 the answer is no; 2 input that cannot be used; 3 a fault of chipshift's own, said in
+    one sentence (with its traceback where CHIPSHIFT_TRACEBACK is set).
+    """
+    for stream in (sys.stdout, sys.stderr):
+        if hasattr(stream, "reconfigure"):  # a terminal that cannot show a sign shows its escape
+            stream.reconfigure(errors="backslashreplace")
+    try:
+        code = run(args)
+    except Exception as fault:
+        if os.environ.get("CHIPSHIFT_TRACEBACK"):
+            raise
+        say(f"a fault of chipshift's own, not of your input: {type(fault).__name__}: {fault} "
+            "(CHIPSHIFT_TRACEBACK=1 prints where)")  # fmt: skip
+        code = 3
+    sys.exit(code)
+
+
+def say(text: str) -> None:
+    """One sentence on standard error: on one line, printable, of bearable length."""
+    words = (word if len(word) <= 300 else word[:80] + "..." + word[-20:] for word in text.split())
+    line = " ".join(words)
+    shown = "".join(c if c.isprintable() else repr(c)[1:-1] for c in line)
+    print(f"chipshift: {shown}", file=sys.stderr)
 
 
 def run(args: list[str] | None = None) -> int:
@@ -103,19 +126,20 @@ def run(args: list[str] | None = None) -> int:
         result: Any = command.main(
             args=given or ["--help"], prog_name="chipshift", standalone_mode=False
         )
-        sys.stdout.flush()
+        if sys.stdout is not None:  # it was closed before the start (>&-)
+            sys.stdout.flush()
     except InputError as error:
-        print(f"chipshift: {error}", file=sys.stderr)
+        say(str(error))
         return 2
     except UsageError as error:
         text = error.format_message() if hasattr(error, "format_message") else str(error)
         if text:
-            print(f"chipshift: {' '.join(text.split())}", file=sys.stderr)
+            say(text)
         return 2
     except typer.Exit as leave:
         return leave.exit_code
     except (typer.Abort, KeyboardInterrupt):
-        print("chipshift: interrupted", file=sys.stderr)
+        say("interrupted")
         return 130
     except BrokenPipeError:
         # Standard output is gone (| head): point it elsewhere so that the final flush is quiet.

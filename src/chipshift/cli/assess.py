@@ -63,6 +63,8 @@ def command(
         price=price, commit=commit, objective=objective, fix=fix, allow_batch=allow_batch,
         measured=measured, tokens=tokens, deadline=deadline, goodput=goodput, stack=stack,
     )  # fmt: skip
+    if html:
+        check_place(html)
     with working("reading the job") as say:
         job, machine = load(files, on, model, set_)
         found = assess(job, machine, to, options, progress=say)
@@ -90,13 +92,38 @@ def write_report(path: str, found: Assessment, answer: dict[str, Any]) -> None:
     roofs = [of_estimate(e) for e in (found.present, *fitting)]
     text = page(answer, explained_json(found), roofs)
     target = Path(path)
+    part = _part(target)
     try:
-        target.parent.mkdir(parents=True, exist_ok=True)
-        part = target.with_name(target.name + ".part")
         part.write_text(text, "utf8")
         part.replace(target)
     except OSError as error:
         raise InputError(f"--html {path}: cannot be written ({error.strerror})") from None
+
+
+def check_place(path: str) -> None:
+    """Refuse a report's path before anything is worked out.
+
+    Raises:
+        InputError: a folder, or a place where no file can be written.
+    """
+    target = Path(path)
+    try:
+        if target.is_dir():
+            raise InputError(f"--html {path} is a folder; expected the name of a file in it")
+        target.parent.mkdir(parents=True, exist_ok=True)
+        part = _part(target)
+        part.write_bytes(b"")
+        part.unlink()
+    except (OSError, ValueError) as error:
+        if isinstance(error, InputError):
+            raise
+        reason = getattr(error, "strerror", None) or str(error)
+        raise InputError(f"--html {path}: cannot be written ({reason})") from None
+
+
+def _part(target: Path) -> Path:
+    """Where a page is written before it takes its name."""
+    return target.with_name(f".{target.name[:200]}.part")
 
 
 def _explain(found: Assessment, answer: dict[str, Any], path: str, as_json: bool) -> int:

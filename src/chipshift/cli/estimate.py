@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
 from typing import Annotated
 
 import typer
@@ -10,7 +11,9 @@ from chipshift.cli.inputs import Explain, Files, Json, Model, Set, load, print_j
 from chipshift.errors import InputError
 from chipshift.estimate import Price, estimate
 from chipshift.estimate.output import at_path, estimate_json, worked
-from chipshift.flows.options import Options, read_numbers
+from chipshift.flows.options import Options, by_chip, read_numbers, runs
+from chipshift.jobs.check import complaints
+from chipshift.jobs.job import TrainJob
 from chipshift.jobs.plan import Plan
 from chipshift.planner.space import read_fixed
 from chipshift.worked import Worked
@@ -41,7 +44,12 @@ def command(
     job, machine = load(files, on, model, set_)
     chosen = plan_of(job.plan.value if job.plan is not None else None, plan, machine.devices,
                      job.sequences_per_step.value)  # fmt: skip
-    cost: Price = Options(prices=read_numbers(price, "--price") if price else {}).price_of(machine)
+    if plan:
+        _check(job, chosen, plan)
+    if stack:
+        runs(stack, machine.chip)
+    prices = by_chip(read_numbers(price, "--price")) if price else {}
+    cost: Price = Options(prices=prices).price_of(machine)
     found = estimate(job, chosen, machine, stack or None, price=cost, explain=bool(explain))
     tree = estimate_json(found)
     if explain:
@@ -61,6 +69,12 @@ def command(
 
     print_estimate(found)
     return 0
+
+
+def _check(job: TrainJob, plan: Plan, text: str) -> None:
+    """Refuse what no framework runs; a stack's own limits (uneven stages, copied heads) pass."""
+    for complaint in complaints(replace(job, kv_replicated=True, uneven_pp=True), plan):
+        raise InputError(f"--plan {text}: {complaint}")
 
 
 def plan_of(own: Plan | None, text: str, devices: int, sequences: int) -> Plan:

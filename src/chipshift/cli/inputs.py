@@ -10,7 +10,14 @@ import typer
 
 from chipshift.errors import InputError
 from chipshift.estimate.output import jsonable
-from chipshift.flows.options import Measured, Options, positive, read_duration, read_numbers
+from chipshift.flows.options import (
+    Measured,
+    Options,
+    by_chip,
+    positive,
+    read_duration,
+    read_numbers,
+)
 from chipshift.jobs.complete import resolve_machine
 from chipshift.jobs.job import TrainJob
 from chipshift.jobs.read import read_job
@@ -29,7 +36,7 @@ Explain = Annotated[
 ]
 
 
-def read_pairs(texts: list[str], flag: str) -> dict[str, str]:
+def read_pairs(texts: list[str], flag: str, example: str = "seq_len=8192") -> dict[str, str]:
     """``KEY=VALUE`` texts as a mapping.
 
     Raises:
@@ -39,7 +46,7 @@ def read_pairs(texts: list[str], flag: str) -> dict[str, str]:
     for text in texts:
         key, sign, value = text.partition("=")
         if not sign or not key.strip():
-            raise InputError(f"{flag} '{text}': expected KEY=VALUE")
+            raise InputError(f"{flag} '{text}': expected KEY=VALUE, such as {flag} {example}")
         out[key.strip()] = value
     return out
 
@@ -72,7 +79,7 @@ def options_of(*, price: list[str], commit: str, objective: str, fix: str, allow
     if deadline and not tokens:
         raise InputError("--deadline needs --tokens: the length of the run that must meet it")
     return Options(
-        prices=read_numbers(price, "--price") if price else {},
+        prices=by_chip(read_numbers(price, "--price")) if price else {},
         commit=commit,
         objective=objective,
         fixed=read_fixed(fix),
@@ -81,7 +88,7 @@ def options_of(*, price: list[str], commit: str, objective: str, fix: str, allow
         tokens=positive(tokens, "--tokens") if tokens else None,
         deadline_s=read_duration(deadline, "--deadline") if deadline else None,
         goodput=goodput,
-        stacks=read_pairs(stack, "--stack"),
+        stacks=by_chip(read_pairs(stack, "--stack", "v6e=maxtext")),
     )
 
 
@@ -93,7 +100,7 @@ def read_measured(text: str) -> Measured:
     """
     if not text:
         return Measured()
-    given = read_numbers([text], "--measured")
+    given = read_numbers([text], "--measured", "step_time_s=4.2,memory_gib=61")
     known = {"step_time_s", "memory_gib", "memory_gb", "memory_bytes"}
     unknown = set(given) - known
     if unknown:

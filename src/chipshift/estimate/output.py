@@ -130,17 +130,22 @@ def at_path(tree: Any, path: str) -> Any:
     """
     found = tree
     for step in path.split("."):
-        if isinstance(found, list) and step.isdigit() and int(step) < len(found):
+        if isinstance(found, list) and step.isdecimal() and int(step) < len(found):
             found = found[int(step)]
         elif isinstance(found, dict) and step in found:
             found = found[step]
         else:
-            keys = list(found) if isinstance(found, dict) else []
-            raise InputError(
-                f"--explain {path}: there is no '{step}'{nearest(step, keys)} "
-                f"(expected one of {', '.join(keys) or 'a number'})"
-            )
+            raise InputError(f"--explain {path}: there is no '{step}'{_choices(found, step)}")
     return found
+
+
+def _choices(found: Any, step: str) -> str:
+    """What could have stood at a step of a path."""
+    if isinstance(found, dict):
+        return f"{nearest(step, list(found))} (expected one of {', '.join(found)})"
+    if isinstance(found, list):
+        return f" (expected a number from 0 to {len(found) - 1})" if found else " (it is empty)"
+    return ": what stands before it has no parts"
 
 
 def jsonable(tree: Any) -> Any:
@@ -166,6 +171,9 @@ def worked(tree: Any, path: str) -> dict[str, Any]:
     if isinstance(found, Worked):
         return worked_json(found)
     if isinstance(found, bool) or not isinstance(found, (int, float)):
-        raise InputError(f"--explain {path}: that is no figure but {str(found)[:60]!r}")
+        kinds = {dict: "a group of figures", list: "a list", type(None): "null", bool: "yes or no"}
+        kind = kinds.get(type(found), "a word")
+        inside = _choices(found, "") if isinstance(found, dict | list) else ""
+        raise InputError(f"--explain {path}: that is {kind}, no figure{inside}")
     return {"value": found, "unit": "", "name": path.split(".")[-1], "expression": "",
             "inputs": [], "source": "as given or counted"}  # fmt: skip

@@ -8,7 +8,6 @@ from dataclasses import dataclass, replace
 from chipshift.errors import InputError
 from chipshift.estimate import Estimate, estimate
 from chipshift.estimate.setting import setting
-from chipshift.estimate.stack import default_stack
 from chipshift.flows.carry import unchanged
 from chipshift.flows.measured import Anchored, anchor
 from chipshift.flows.options import Options
@@ -28,6 +27,7 @@ from chipshift.jobs.job import TrainJob
 from chipshift.machines.machine import Machine
 from chipshift.machines.names import chip_named, parse_machine
 from chipshift.planner.choose import Choice, Constraint, RunnerUp, batch_limit, choose, with_batch
+from chipshift.planner.held import check_held, held_text
 from chipshift.planner.search import Found
 from chipshift.worked import plain
 
@@ -83,9 +83,7 @@ class Assessment:
 
 def present_run(job: TrainJob, machine: Machine, options: Options) -> Estimate:
     """The estimate of the run as it is: its own plan, or the planner's where the file has none."""
-    stack = options.stacks.get(machine.chip.key) or default_stack(
-        machine.chip.family, job.stack.value
-    )
+    stack = options.stack_on(machine.chip, job.stack.value)
     price = options.price_of(machine)
     if job.plan is not None:
         return estimate(job, job.plan.value, machine, stack, price=price)
@@ -134,7 +132,8 @@ def plan_target(job: TrainJob, name: str, options: Options, now: Estimate | None
     """
     sized = any(c in name for c in ":*") or name.strip().lower().rsplit("-", 1)[-1].isdigit()
     chip = parse_machine(name).chip if sized else chip_named(name)
-    stack = options.stacks.get(chip.key) or default_stack(chip.family, job.stack.value)
+    stack = options.stack_on(chip, job.stack.value)
+    check_held(job, options.fixed)
     sizer = Sizer(job, chip, stack, options)
     sizings, note = None, ""
     if sized:
@@ -142,6 +141,11 @@ def plan_target(job: TrainJob, name: str, options: Options, now: Estimate | None
     else:
         machine, sizings, note = _size(sizer, now)
     chosen = choose(job, machine, stack, fixed=options.fixed, price=options.price_of(machine))
+    if not chosen.found.considered and options.fixed:
+        raise InputError(
+            f"--fix {held_text(options.fixed)}: no plan of this job on {machine.name} is so "
+            f"({machine.devices} devices, {job.sequences_per_step.value} sequences a step)"
+        )
     if chosen.best is None:
         return _nothing_fits(job, machine, chosen, sizer)
     best = chosen.best

@@ -4,11 +4,17 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import dataclass, field
+from typing import TypeVar
 
 from chipshift.errors import InputError
 from chipshift.estimate import Price
+from chipshift.estimate.stack import RUNS_ON, default_stack, stack
+from chipshift.machines.chip import Chip
 from chipshift.machines.machine import Machine
+from chipshift.machines.names import chip_named
 from chipshift.machines.prices import COMMITS, price
+
+T = TypeVar("T")
 
 
 @dataclass(frozen=True)
@@ -58,6 +64,15 @@ class Options:
         if not 0 < self.goodput <= 1:
             raise InputError(f"--goodput {self.goodput:g}: expected above 0, at most 1")
 
+    def stack_on(self, chip: Chip, job_stack: str) -> str:
+        """The stack of a run on a chip: the user's, else the job's own or the family's default.
+
+        Raises:
+            InputError: a stack that is not known or does not run on that chip.
+        """
+        wanted = self.stacks.get(chip.key)
+        return default_stack(chip.family, job_stack) if wanted is None else runs(wanted, chip)
+
     def price_of(self, machine: Machine) -> Price:
         """The price that applies to a machine's chips."""
         key = machine.chip.key
@@ -71,7 +86,31 @@ class Options:
         return Price(figure.value, f"{COMMITS[self.commit]}, {figure.source}, {figure.date}")
 
 
-def read_numbers(texts: list[str], flag: str) -> dict[str, float]:
+def runs(name: str, chip: Chip) -> str:
+    """The stack's name, once it is known to run on the chip.
+
+    Raises:
+        InputError: a stack that is not known or does not run there.
+    """
+    stack(name, chip.key)
+    if name not in RUNS_ON[chip.family]:
+        raise InputError(
+            f"--stack {name} does not run on {chip.key} (expected one of "
+            f"{', '.join(sorted(RUNS_ON[chip.family]))})"
+        )
+    return name
+
+
+def by_chip(values: Mapping[str, T]) -> dict[str, T]:
+    """The same keyed by the chips' own keys, whatever names the user gave them.
+
+    Raises:
+        InputError: a key that names no chip.
+    """
+    return {chip_named(key).key: value for key, value in values.items()}
+
+
+def read_numbers(texts: list[str], flag: str, example: str = "h100=2.20") -> dict[str, float]:
     """``["h100=2.20", "v6e=1.22"]`` or ``["a=1,b=2"]`` as a mapping.
 
     Raises:
@@ -82,7 +121,7 @@ def read_numbers(texts: list[str], flag: str) -> dict[str, float]:
         key, sign, value = part.partition("=")
         number = positive(value, f"{flag} {part}") if sign else None
         if not key or number is None:
-            raise InputError(f"{flag} '{part}': expected KEY=NUMBER, such as {flag} h100=2.20")
+            raise InputError(f"{flag} '{part}': expected KEY=NUMBER, such as {flag} {example}")
         out[key.strip().lower()] = number
     return out
 

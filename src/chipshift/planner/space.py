@@ -11,7 +11,9 @@ import numpy as np
 from chipshift.errors import InputError, nearest
 from chipshift.estimate.columns import Choice
 from chipshift.estimate.setting import Setting
+from chipshift.jobs.plan import OPTIMIZER_SHARDINGS, SCHEDULES
 from chipshift.models.model import Model, MoeMlp
+from chipshift.parallel.remat import policy
 
 DEGREES = ("dp", "fsdp", "cp", "tp", "ep", "pp")
 FIXABLE = (*DEGREES, "vpp", "microbatch", "accumulation", "remat", "optimizer_sharding", "schedule")
@@ -188,8 +190,19 @@ def read_fixed(text: str) -> dict[str, str | int | float]:
                 f"plan '{part}': '{key}' is not part of a plan{nearest(key, FIXABLE)} "
                 f"(expected {', '.join(FIXABLE)} as key=value)"
             )
-        out[key] = value.strip() if key in FIXABLE[9:] else _number(key, value)
+        if key in out:
+            raise InputError(f"plan '{text}': {key} is given twice")
+        out[key] = _word(key, value.strip()) if key in FIXABLE[9:] else _number(key, value)
     return out
+
+
+def _word(key: str, text: str) -> str:
+    known = {"schedule": SCHEDULES, "optimizer_sharding": OPTIMIZER_SHARDINGS}.get(key)
+    if known is None:
+        policy(text)
+    elif text not in known:
+        raise InputError(f"plan {key}='{text}'{nearest(text, known)} (expected {', '.join(known)})")
+    return text
 
 
 def _number(key: str, text: str) -> int | float:
