@@ -23,6 +23,7 @@ from chipshift.jobs.job import TrainJob
 from chipshift.jobs.read import read_job
 from chipshift.machines.machine import Machine
 from chipshift.machines.names import parse_machine
+from chipshift.parallel.remat import policy
 from chipshift.planner.space import read_fixed
 from chipshift.units import GB, GIB
 
@@ -65,7 +66,13 @@ def load(files: list[str], on: str, model: str, sets: list[str]) -> tuple[TrainJ
             "--on 'h100*128'"
         )
     machine = parse_machine(name)
-    return resolve_machine(job, machine), machine
+    job = resolve_machine(job, machine)
+    if job.plan is not None:
+        try:
+            policy(job.plan.value.remat)
+        except InputError as error:
+            raise InputError(f"{files[0]}: {error}") from None
+    return job, machine
 
 
 def options_of(*, price: list[str], commit: str, objective: str, fix: str, allow_batch: bool,

@@ -87,7 +87,9 @@ def validated(tree: Mapping[str, Any], file: str, lines: Mapping[str, int]) -> N
     try:
         return NativeJob.model_validate(tree)
     except ValidationError as error:
-        first = error.errors(include_url=False)[0]
+        found_wrong = error.errors(include_url=False)
+    # A key that is missing under its name often stands there under another: say that one first.
+    first = next((e for e in found_wrong if e["type"] == "extra_forbidden"), found_wrong[0])
     location = [str(part) for part in first["loc"] if not str(part).startswith("literal")]
     key = ".".join(location)
     line = lines.get(key) or lines.get(".".join(location[:-1]))
@@ -171,7 +173,10 @@ def _model(
     (way,) = named
     line = lines.get(f"model.{way}", line)
     if table.preset:
-        model = preset(table.preset)
+        try:
+            model = preset(table.preset)
+        except InputError as error:
+            raise InputError(f"{source.path}:{line}: model.preset: {error}") from None
     elif table.config:
         model = read_config(inside(source.path, table.config, line))
     elif table.hf:
