@@ -36,7 +36,7 @@ from chipshift.audit.kinds import (
     Inference,
     join,
 )
-from chipshift.audit.names import dotted, tail, text, words
+from chipshift.audit.names import dotted, tail, text, walk, words
 
 BUILTINS = {
     "len": NUMBER,
@@ -102,6 +102,8 @@ def _library(infer: Inference, node: ast.Call, full: str) -> str | None:
         return NUMPY
     if root in ("math", "time", "os", "random"):
         return NUMBER if root in ("math", "time", "random") else UNKNOWN
+    if full in ("copy.deepcopy", "copy.copy") and node.args:
+        return infer.of(node.args[0])
     if root in ("einops",):
         kind = infer.of(node.args[0]) if node.args else UNKNOWN
         return kind if kind in ARRAY else TENSOR
@@ -204,7 +206,7 @@ def _returned(infer: Inference, name: str) -> str:
     for value in infer.returns[name][:3]:
         if not any(
             isinstance(part, ast.Name) and part.id != "self" and part.id not in infer.aliases
-            for part in ast.walk(value)
+            for part in walk(value)
         ):
             kind = join(kind, infer.of(value))
         elif (
@@ -258,6 +260,8 @@ def _method(infer: Inference, node: ast.Call, func: ast.Attribute, name: str) ->
     if name in ("format", "join", "strip", "split_", "lower", "upper", "replace", "startswith"):
         return STRING if name != "startswith" else BOOL
     owner = infer.of(func.value)
+    if name in ("train", "eval", "requires_grad_") and owner == UNKNOWN:
+        return MODULE
     if name == "to":
         return _moved(infer, node, owner)
     if owner in (TENSOR, MASK, HOST, HOST_MASK, NUMPY):

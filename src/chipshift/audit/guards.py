@@ -9,7 +9,7 @@ import ast
 import re
 from collections.abc import Callable
 
-from chipshift.audit.names import dotted, tail, text
+from chipshift.audit.names import dotted, tail, text, walk
 
 CUDA, XLA, RANK0, CADENCE, NEVER, CPU = "cuda", "xla", "rank0", "cadence", "never", "cpu"
 CHOICE = frozenset({"choice"})
@@ -163,13 +163,15 @@ class GuardReader:
             return self._nan(test)
         if name == "bool" and test.args:
             return self.read(test.args[0], depth + 1)
-        if NAME_CADENCE.search(name) and re.match(r"(should|is|do|time_to)_", name):
+        if name == "itstime" or (
+            NAME_CADENCE.search(name) and re.match(r"(should|is|do|time_to)_", name)
+        ):
             return frozenset({CADENCE})
         flag = self.off_flag(test)
         return frozenset({f"{FLAG}:{flag}"}) if flag else frozenset()
 
     def _nan(self, test: ast.Call) -> frozenset[str]:
-        for part in ast.walk(test):
+        for part in walk(test):
             if isinstance(part, ast.Attribute | ast.Name) and tail(part) in ("isnan", "isinf"):
                 return frozenset({NAN})
         return frozenset()

@@ -52,6 +52,8 @@ def placed(hazard: Hazard, place: Place) -> str:
     """Where the hazard's line runs."""
     if place.where in (EVAL, HOST, NEVER):
         return place.where
+    if hazard.local == "quiet":
+        return STEP if place.where == STEP and place.sure else EVAL
     return hazard.local or place.where
 
 

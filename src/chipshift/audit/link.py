@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from collections import defaultdict
 from collections.abc import Sequence
 from dataclasses import dataclass, field
@@ -202,14 +203,21 @@ def edges(index: Index, files: Sequence[FileFacts]) -> tuple[Edges, Edges]:
     return out, into
 
 
-def _seed(func: FuncFact, called: bool) -> Place:
+EVAL_FILE = re.compile(
+    r"(^|_)(val|eval|evaluate|test|sample|generate|infer|inference|predict|detect"
+    r"|demo|benchmark|bench)(_\w*)?\.(py|ipynb)$"
+)
+
+
+def _seed(file: str, func: FuncFact, called: bool) -> Place:
     if not func.name:
         return Place(STARTUP, True)
     if func.sure:
         return Place(func.role or STEP, True)
     if called:
         return Place(NEVER)
-    return Place(func.role or STEP, False)
+    other = EVAL if EVAL_FILE.search(file.rsplit("/", 1)[-1]) else STEP
+    return Place(func.role or other, False)
 
 
 def places(
@@ -221,12 +229,13 @@ def places(
     for facts in files:
         for func in facts.funcs:
             key = (facts.file, func.name)
-            found[key] = _seed(func, bool(into.get(key)))
+            found[key] = _seed(facts.file, func, bool(into.get(key)))
             if func.sure or not func.name:
                 fixed.add(key)
     if entry is not None:
         found[entry] = Place(STEP, True)
         fixed.add(entry)
+    roles = {(facts.file, func.name): func.role for facts in files for func in facts.funcs}
     work = [key for key, place in found.items() if place.where != NEVER]
     work.sort()
     while work:
@@ -236,8 +245,15 @@ def places(
             if site.guarded or target not in found or target in fixed:
                 continue
             where = site.local or here.where
+            if where == "quiet":
+                where = STEP if here.where == STEP and here.sure else EVAL
             if here.where in (EVAL, HOST):
                 where = here.where
+            role = roles.get(target, "")
+            if role == EVAL and where in (STARTUP, EPOCH):
+                where = EVAL
+            elif where == STEP and not here.sure and not site.local and role:
+                where = role
             if site.cadence and where == STEP:
                 where = EVAL
             there = found[target]

@@ -93,6 +93,28 @@ def dotted(node: ast.expr, aliases: dict[str, str]) -> str | None:
     return CANONICAL.get(full, full)
 
 
+def children(node: ast.AST) -> list[ast.AST]:
+    """The direct children of a node, several times as fast as ``ast.iter_child_nodes``."""
+    found: list[ast.AST] = []
+    for value in node.__dict__.values():
+        if value.__class__ is list:
+            found += [one for one in value if isinstance(one, ast.AST)]
+        elif isinstance(value, ast.AST):
+            found.append(value)
+    return found
+
+
+def walk(node: ast.AST) -> Iterator[ast.AST]:
+    """All nodes below and including ``node``, in source order as far as fields are."""
+    stack = [node]
+    while stack:
+        one = stack.pop()
+        yield one
+        below = children(one)
+        below.reverse()
+        stack += below
+
+
 def text(node: ast.expr | None) -> str:
     """A name or attribute chain as written (``self.args.fp16``); "" for anything else."""
     tails: list[str] = []

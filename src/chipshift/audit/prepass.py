@@ -7,7 +7,7 @@ import re
 from dataclasses import dataclass, field
 
 from chipshift.audit.kinds import Binding
-from chipshift.audit.names import Import, imported, tail, text, words
+from chipshift.audit.names import Import, imported, tail, text, walk, words
 from chipshift.audit.packages import gpu_package
 
 DEFS = (ast.FunctionDef, ast.AsyncFunctionDef)
@@ -37,6 +37,7 @@ class Outline:
     called: set[str] = field(default_factory=set)
     functions: dict[str, ast.FunctionDef | ast.AsyncFunctionDef] = field(default_factory=dict)
     classes: dict[str, ast.ClassDef] = field(default_factory=dict)
+    loops: dict[int, tuple[bool, bool]] = field(default_factory=dict)
     has_step: bool = False
     has_backward: bool = False
     is_jax: bool = False
@@ -202,7 +203,7 @@ def _try(node: ast.Try, module: str, is_package: bool, found: Outline) -> None:
         for one in block:
             if isinstance(one, ast.Assign):
                 for target in one.targets:
-                    for part in ast.walk(target):
+                    for part in walk(target):
                         if isinstance(part, ast.Name):
                             names.add(part.id)
     found.packages.update(names)

@@ -7,7 +7,7 @@ import re
 from enum import Enum
 
 from chipshift.audit.facts import EVAL, HOST, STARTUP, STEP
-from chipshift.audit.names import tail, text, words
+from chipshift.audit.names import children, tail, text, walk, words
 from chipshift.audit.prepass import Outline
 
 
@@ -50,7 +50,22 @@ HOST_NAME = re.compile(
 )
 
 
-def _calls(node: ast.AST) -> tuple[bool, bool]:
+LOADER = re.compile(r"loader|data_iter|val_data|eval_data|test_data")
+NOT_STEP = re.compile(
+    r"(Transform|Aug|Collat|Token|Process|Crop|Resize|Normaliz|ToTensor|Pad|Flip|Callback|Logger"
+    r"|Schedul|LR|Reader|Writer|Filter|Compose|Pipeline|Metric|Parser|Action|Saver|Stopping)"
+)
+
+
+def _calls(node: ast.AST, outline: Outline) -> tuple[bool, bool]:
+    """``_direct`` of a loop, looked up once."""
+    known = outline.loops.get(id(node))
+    if known is None:
+        known = outline.loops[id(node)] = _direct(node)
+    return known
+
+
+def _direct(node: ast.AST) -> tuple[bool, bool]:
     """(has backward, has optimizer step) among the calls directly in a loop's body, nested loops
     and functions apart."""
     backward = step = False
@@ -68,7 +83,7 @@ def _calls(node: ast.AST) -> tuple[bool, bool]:
                 step = step or bool(OPTIMIZER.search(owner))
             elif STEP_CALLS.match(name) or name in ("optimizer_step", "apply_gradients"):
                 step = True
-        stack.extend(ast.iter_child_nodes(one))
+        stack.extend(children(one))
     return backward, step
 
 
@@ -97,18 +112,29 @@ def _carries(node: ast.AST) -> bool:
     return False
 
 
-def _nested(node: ast.AST) -> bool:
+def _fetches(node: ast.AST) -> bool:
+    """Whether a loop's own statements take the next batch (``next(iterator)``)."""
+    stack: list[ast.AST] = [*getattr(node, "body", ())]
+    while stack:
+        one = stack.pop()
+        if isinstance(one, ast.For | ast.AsyncFor | ast.While | ast.FunctionDef):
+            continue
+        if isinstance(one, ast.Call) and tail(one.func) in ("next", "next_batch", "get_batch"):
+            return True
+        stack.extend(children(one))
+    return False
+
+
+def _nested(node: ast.AST, outline: Outline) -> bool:
     """Whether a loop inside (not in functions) has a backward or an optimizer step."""
     stack: list[ast.AST] = [*getattr(node, "body", ())]
     while stack:
         one = stack.pop()
         if isinstance(one, ast.FunctionDef | ast.Lambda):
             continue
-        if isinstance(one, ast.For | ast.AsyncFor | ast.While) and any(_calls(one)):
+        if isinstance(one, ast.For | ast.AsyncFor | ast.While) and any(_calls(one, outline)):
             return True
-        stack.extend(
-            child for child in ast.iter_child_nodes(one) if not isinstance(child, ast.expr)
-        )
+        stack.extend(child for child in children(one) if not isinstance(child, ast.expr))
     return False
 
 
@@ -117,29 +143,32 @@ def loop_role(
     outline: Outline,
     outer: list[LoopRole],
     function: str,
+    over: str = "",
 ) -> LoopRole:
-    """What a loop repeats, from the calls in its body and the loops around it."""
+    """What a loop repeats, from the calls in its body and the loops around it; ``over`` is the
+    source of what a ``for`` iterates over."""
     inside = LoopRole.STEP in outer or LoopRole.MICRO in outer
     if outline.has_backward or outline.has_step:
-        backward, step = _calls(node)
+        backward, step = _calls(node, outline)
         if step and not inside:
             return LoopRole.STEP
         if step or backward:
             if inside:
                 return LoopRole.MICRO
             return LoopRole.STEP if step or not _follows(node, outline) else LoopRole.MICRO
-        if not inside and _nested(node):
-            return LoopRole.EPOCH
+        if not inside and _nested(node, outline):
+            return LoopRole.STEP if _fetches(node) else LoopRole.EPOCH
     if not inside and not outline.has_backward and outline.is_jax:
         if _carries(node):
             return LoopRole.STEP
-        if any(isinstance(one, ast.For | ast.While) and _carries(one) for one in ast.walk(node)):
+        if any(isinstance(one, ast.For | ast.While) and _carries(one) for one in walk(node)):
             return LoopRole.EPOCH
         if _direct_step_call(node):
             return LoopRole.STEP
     elif not inside and _direct_step_call(node):
         return LoopRole.STEP
-    return LoopRole.EVAL if function == EVAL else LoopRole.OTHER
+    reads = not inside and function != HOST and LOADER.search(over)
+    return LoopRole.EVAL if reads else LoopRole.OTHER
 
 
 def _direct_step_call(node: ast.AST) -> bool:
@@ -189,7 +218,7 @@ def function_role(
     ):
         return HOST, True
     if decorators & {"no_grad", "inference_mode"}:
-        return EVAL, True
+        return EVAL, name in ("generate", "sample")
     if "jit" in decorators and "triton" in {
         text(one.func if isinstance(one, ast.Call) else one).split(".")[0]
         for one in node.decorator_list
@@ -203,6 +232,8 @@ def function_role(
         return STEP, True
     if owner is not None and owner.name in outline.modules and name in ("forward", "__call__"):
         return STEP, True
+    if name == "__call__" and owner is not None:
+        return (HOST, False) if NOT_STEP.search(owner.name) else (STEP, True)
     if name in STEP_NAME and (name in ("forward", "training_step") or owner is None):
         return STEP, name in ("forward", "training_step")
     if name in ("__init__", "__new__", "__post_init__", "setup", "__repr__", "__len__"):

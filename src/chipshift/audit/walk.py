@@ -14,7 +14,7 @@ from chipshift.audit import guards as g
 from chipshift.audit.facts import EVAL, HOST, STARTUP, STEP, CallSite, FileFacts, FuncFact, Hazard
 from chipshift.audit.finding import Confidence, Severity, Target
 from chipshift.audit.kinds import Binding, Inference, Scope
-from chipshift.audit.names import dotted, tail, text, words
+from chipshift.audit.names import children, dotted, tail, text, walk, words
 from chipshift.audit.prepass import Outline
 from chipshift.audit.roles import LoopRole, function_role, loop_role
 
@@ -39,7 +39,8 @@ class Func:
     role: str = ""
     guards: tuple[frozenset[str], ...] = ()
     attributes: dict[str, Binding] = field(default_factory=dict)
-    reads: set[str] = field(default_factory=set)
+    sizes: set[str] | None = None
+    """Names that size something in the body; filled when first asked."""
 
 
 @dataclass(slots=True)
@@ -149,7 +150,7 @@ class Reader:
                 return EVAL
         if any(loop.role is LoopRole.EPOCH for loop in self.loops):
             return "epoch"
-        return EVAL if self.withs and not self.func.fact.step_spans else ""
+        return "quiet" if self.withs else ""
 
     def parent(self, up: int = 1) -> ast.AST | None:
         """The enclosing node: 1 is the direct parent of the node being visited."""
@@ -243,7 +244,7 @@ class Reader:
         if method is not None:
             method(self, node)
         else:
-            for child in ast.iter_child_nodes(node):
+            for child in children(node):
                 if isinstance(child, ast.expr):
                     self.expr(child)
 
@@ -269,7 +270,7 @@ class Reader:
     def for_(self, node: ast.For | ast.AsyncFor) -> None:
         self.expr(node.iter)
         self.bind(node.target, node.iter, "iter")
-        self.loop(node, {one.id for one in ast.walk(node.target) if isinstance(one, ast.Name)})
+        self.loop(node, {one.id for one in walk(node.target) if isinstance(one, ast.Name)})
 
     def while_(self, node: ast.While) -> None:
         names = {
@@ -282,7 +283,15 @@ class Reader:
 
     def upcoming(self, node: ast.For | ast.AsyncFor | ast.While) -> LoopRole:
         """The role of a loop that is about to be read."""
-        return loop_role(node, self.outline, [one.role for one in self.loops], self.func.role)
+        over = ""
+        if not isinstance(node, ast.While):
+            named: ast.expr = node.iter
+            while isinstance(named, ast.Call) and named.args:
+                named = named.args[0]
+            made = self.value(named) if isinstance(named, ast.Name) else None
+            over = f"{text(named)} {ast.unparse(made)[:200] if made is not None else ''}"
+        roles = [one.role for one in self.loops]
+        return loop_role(node, self.outline, roles, self.func.role, over)
 
     def loop(self, node: ast.For | ast.AsyncFor | ast.While, names: set[str]) -> None:
         role = self.upcoming(node)
@@ -479,7 +488,7 @@ class Reader:
                 callee = f"{func.value.id}.{name}"
             else:
                 callee = f".{name}"
-        if not callee or name in COMMON:
+        if not callee or (name in COMMON and ("." not in callee or callee[0] == ".")):
             return
         for detect in self.detectors.any_call:
             detect(self, node, callee)

@@ -6,7 +6,7 @@ import ast
 import re
 
 from chipshift.audit.finding import Target
-from chipshift.audit.names import tail, text
+from chipshift.audit.names import tail, text, walk
 from chipshift.audit.walk import Detectors, Reader
 
 TORCH: tuple[Target, ...] = ("torchax", "torchtpu", "torch_xla", "neuron")
@@ -32,7 +32,7 @@ def flash_name(reader: Reader, node: ast.Constant, value: str) -> None:
 
 
 def sdpa_kernel(reader: Reader, node: ast.Call, full: str) -> None:
-    for one in ast.walk(node):
+    for one in walk(node):
         if isinstance(one, ast.Attribute) and one.attr in (
             "FLASH_ATTENTION",
             "CUDNN_ATTENTION",
@@ -43,7 +43,7 @@ def sdpa_kernel(reader: Reader, node: ast.Call, full: str) -> None:
 
 
 def is_cuda_assert(reader: Reader, node: ast.Assert) -> None:
-    for one in ast.walk(node.test):
+    for one in walk(node.test):
         if isinstance(one, ast.Attribute) and one.attr == "is_cuda":
             flash = any(root.startswith("flash_attn") for root in reader.aliases.values())
             rule = "flash-attn-kernel" if flash else "cuda-device-pin"
@@ -104,8 +104,7 @@ def _scores(reader: Reader, node: ast.expr | None, depth: int) -> ast.expr | Non
         while binding is not None:
             if binding.how == "value" and isinstance(binding.node, ast.expr):
                 mentions = any(
-                    isinstance(one, ast.Name) and one.id == node.id
-                    for one in ast.walk(binding.node)
+                    isinstance(one, ast.Name) and one.id == node.id for one in walk(binding.node)
                 )
                 found = _scores(reader, binding.node, depth + 1) if not mentions else None
                 found = found or _direct(reader, binding.node)
@@ -177,7 +176,13 @@ def _attention_einsum(spec: str) -> bool:
     )
 
 
+def enabled(reader: Reader, node: ast.Call, full: str) -> None:
+    if isinstance(node.func, ast.Attribute):
+        reader.hit("xformers-op", node, "switches xFormers attention on")
+
+
 def register(found: Detectors) -> None:
+    found.on_call("enable_xformers_memory_efficient_attention")(enabled)
     found.on_string("flash_attention_2 flash_attention_3 flash_attention_4")(flash_name)
     found.on_call("sdpa_kernel")(sdpa_kernel)
     found.on_statement(ast.Assert)(is_cuda_assert)

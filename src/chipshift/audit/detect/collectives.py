@@ -7,7 +7,7 @@ import re
 
 from chipshift.audit import guards as g
 from chipshift.audit.finding import Target
-from chipshift.audit.names import imported, tail, text, words
+from chipshift.audit.names import tail, text, words
 from chipshift.audit.walk import Detectors, Reader
 
 TORCH: tuple[Target, ...] = ("torchax", "torchtpu", "torch_xla", "neuron")
@@ -31,6 +31,8 @@ def nccl_word(reader: Reader, node: ast.Constant, value: str) -> None:
     if isinstance(parent, ast.keyword) and parent.arg != "default":
         here = parent
     choice = isinstance(parent, ast.IfExp)
+    if "default_device_backend_map" in reader.source and isinstance(parent, ast.Assign):
+        return
     if isinstance(parent, ast.Call) and tail(parent.func) == "init_process_group":
         here = parent
     if isinstance(parent, ast.keyword):
@@ -58,8 +60,8 @@ def started(reader: Reader, node: ast.Call, full: str) -> None:
     for keyword in node.keywords:
         if keyword.arg == "backend":
             backend = keyword.value
-        if keyword.arg is None:
-            return
+    if backend is None and any(keyword.arg is None for keyword in node.keywords):
+        return
     if isinstance(backend, ast.Constant):
         if isinstance(backend.value, str):
             return
@@ -89,25 +91,34 @@ def started(reader: Reader, node: ast.Call, full: str) -> None:
     )
 
 
-def from_import(reader: Reader, node: ast.ImportFrom) -> None:
-    """The import of init_process_group by name is part of the same edit."""
-    facts = reader.facts
-    for one in imported(node, facts.module, facts.file.endswith("__init__.py")):
-        if one.dotted == "torch.distributed.init_process_group":
-            reader.notes.setdefault("init import", []).append(node)
-        elif one.dotted == "torch.nn.parallel.DistributedDataParallel":
-            reader.notes.setdefault("ddp import", []).append(node)
+IMPORTED = frozenset(
+    {"nccl-backend", "ddp-wrapper", "fp16-gradscaler", "cuda-autocast", "activation-checkpoint"}
+)
+"""Rules whose edit includes the import of the name that is called."""
 
 
 def attach_imports(reader: Reader) -> None:
-    for note, rule, cause, what in (
-        ("init import", NCCL, "nccl", "imports init_process_group"),
-        ("ddp import", "ddp-wrapper", "ddp", "imports DistributedDataParallel"),
-    ):
-        used = any(one.rule == rule and one.cause == cause for one in reader.facts.hazards)
-        for node in reader.notes.get(note, []):
-            if used:
-                reader.hit(rule, node, what, cause=cause, targets=TORCH, raises=True)
+    """The line that imports a name is a place of the finding on its calls."""
+    lines = {one.local: one for one in reader.outline.imports}
+    seen: set[tuple[str, str, int]] = set()
+    for note in reader.notes.get("named calls", []):
+        if not (isinstance(note, ast.Call) and isinstance(note.func, ast.Name)):
+            continue
+        one = lines.get(note.func.id)
+        if one is None or not one.dotted.startswith(("torch.", "torch_xla.")):
+            continue
+        for hazard in list(reader.facts.hazards):
+            if hazard.line != note.lineno or hazard.rule not in IMPORTED:
+                continue
+            key = (hazard.rule, hazard.cause, one.line)
+            if key not in seen and one.line != hazard.line:
+                seen.add(key)
+                hazard.places.append(one.line)
+
+
+def note_call(reader: Reader, node: ast.Call, full: str) -> None:
+    if isinstance(node.func, ast.Name):
+        reader.notes.setdefault("named calls", []).append(node)
 
 
 def options(reader: Reader, node: ast.Attribute, full: str) -> None:
@@ -302,7 +313,10 @@ def send(reader: Reader, node: ast.Call, full: str) -> None:
 def register(found: Detectors) -> None:
     found.on_string("nccl cpu:gloo,cuda:nccl")(nccl_word)
     found.on_call("init_process_group")(started)
-    found.on_statement(ast.ImportFrom)(from_import)
+    found.on_call(
+        "init_process_group DistributedDataParallel DataParallel GradScaler autocast checkpoint "
+        "FullyShardedDataParallel checkpoint_sequential"
+    )(note_call)
     found.finish.append(attach_imports)
     found.on_attribute("Options")(options)
     found.on_call("get")(gloo_default)

@@ -52,6 +52,8 @@ def stream(reader: Reader, node: ast.Call, full: str) -> None:
         return
     name = tail(node.func)
     if name == "Event":
+        for one in getattr(reader.parent(), "targets", ()):
+            reader.notes.setdefault("events", []).append(ast.Name(tail(one), ast.Load()))
         reader.hit(
             "cuda-stream-event",
             node,
@@ -73,6 +75,8 @@ def stream(reader: Reader, node: ast.Call, full: str) -> None:
 def stream_method(reader: Reader, node: ast.Call, full: str) -> None:
     if full or not isinstance(node.func, ast.Attribute):
         return
+    if re.search(r"\b(npu|xpu|hpu|mlu|musa|xm)\b", ast.unparse(node.func.value)):
+        return
     reader.hit(
         "cuda-stream-event", node, f".{node.func.attr}() belongs to CUDA streams", targets=TORCH
     )
@@ -83,7 +87,10 @@ def recorded(reader: Reader, node: ast.Call, full: str) -> None:
     if not isinstance(node.func, ast.Attribute):
         return
     bound = reader.value(node.func.value)
-    if isinstance(bound, ast.Call) and reader.full(bound.func) == "torch.cuda.Event":
+    named = tail(node.func.value) in {
+        one.id for one in reader.notes.get("events", []) if isinstance(one, ast.Name)
+    }
+    if named or (isinstance(bound, ast.Call) and reader.full(bound.func) == "torch.cuda.Event"):
         reader.hit(
             "cuda-stream-event",
             node,
@@ -287,7 +294,7 @@ def register(found: Detectors) -> None:
         stream
     )
     found.on_call("wait_stream record_stream")(stream_method)
-    found.on_call("record wait elapsed_time")(recorded)
+    found.on_call("record wait elapsed_time synchronize")(recorded)
     found.on_call("CUDAGraph graph make_graphed_callables")(graph)
     found.on_call(
         "empty_cache memory_allocated memory_reserved max_memory_allocated max_memory_reserved "

@@ -7,7 +7,7 @@ import re
 
 from chipshift.audit import guards as g
 from chipshift.audit.finding import Target
-from chipshift.audit.names import tail, text
+from chipshift.audit.names import tail, text, walk
 from chipshift.audit.walk import DEFS, Detectors, Reader
 
 TORCH: tuple[Target, ...] = ("torchax", "torchtpu", "torch_xla", "neuron")
@@ -57,7 +57,7 @@ def typed_tensor(reader: Reader, node: ast.Attribute, full: str) -> None:
 def _rank_cause(reader: Reader, node: ast.expr | None) -> tuple[str, list[int]]:
     """The line that reads the local rank which a device string is built from."""
     places: list[int] = []
-    for one in ast.walk(node) if node is not None else ():
+    for one in walk(node) if node is not None else ():
         if isinstance(one, ast.Name):
             binding = reader.func.scope.find(one.id)
             if binding is None or binding.how != "value" or binding.node is None:
@@ -65,7 +65,7 @@ def _rank_cause(reader: Reader, node: ast.expr | None) -> tuple[str, list[int]]:
             source = binding.node
             if any(
                 isinstance(part, ast.Constant) and part.value == "LOCAL_RANK"
-                for part in ast.walk(source)
+                for part in walk(source)
             ):
                 places.append(source.lineno)
     return "rank", places
@@ -198,7 +198,7 @@ def _asks_cuda(reader: Reader, test: ast.expr) -> bool:
 def _words(node: ast.expr) -> set[str]:
     return {
         str(one.value).split(":")[0]
-        for one in ast.walk(node)
+        for one in walk(node)
         if isinstance(one, ast.Constant) and isinstance(one.value, str)
     }
 
@@ -272,7 +272,7 @@ def _sets_device(node: ast.stmt, wanted: str) -> bool:
 def _moves(node: ast.stmt) -> bool:
     if not isinstance(node, ast.Assign | ast.Expr):
         return False
-    for one in ast.walk(node):
+    for one in walk(node):
         if isinstance(one, ast.Call) and isinstance(one.func, ast.Attribute):
             if one.func.attr == "cuda" and "torch" not in text(one.func.value):
                 return True
@@ -317,7 +317,24 @@ def accelerator(reader: Reader, node: ast.Call, full: str) -> None:
         )
 
 
+def jax_gpu(reader: Reader, node: ast.Call, full: str) -> None:
+    """jax.devices("gpu") raises where there is none."""
+    if full not in ("jax.devices", "jax.local_devices", "jax.device_count"):
+        return
+    for value in [*node.args, *(k.value for k in node.keywords if k.arg == "backend")]:
+        if isinstance(value, ast.Constant) and value.value in ("gpu", "cuda"):
+            reader.hit(PIN, node, f"{full}({value.value!r}) raises without a GPU", raises=True)
+
+
+def open_clip_device(reader: Reader, node: ast.Call, full: str) -> None:
+    """A helper known for choosing between CUDA and the CPU only, when it is not in the tree."""
+    if not full and "init_distributed_device" not in reader.outline.functions:
+        reader.hit(PIN, node, "gives cuda:<rank> or the CPU", targets=TORCH, confidence="possible")
+
+
 def register(found: Detectors) -> None:
+    found.on_call("devices local_devices device_count")(jax_gpu)
+    found.on_call("init_distributed_device")(open_clip_device)
     found.on_call("cuda")(moved)
     found.on_call("set_device current_device device")(cuda_call)
     found.on_attribute(

@@ -5,7 +5,7 @@ from __future__ import annotations
 import ast
 import re
 
-from chipshift.audit.names import tail, text, words
+from chipshift.audit.names import tail, text, walk, words
 from chipshift.audit.walk import DEFS, Detectors, Reader, defaults
 
 HEADS = re.compile(
@@ -235,7 +235,7 @@ def layer(reader: Reader, node: ast.Call, full: str) -> None:
         if any(
             "rank" in text(part)
             for one in arguments
-            for part in ast.walk(one)
+            for part in walk(one)
             if isinstance(part, ast.Attribute | ast.Name)
         ):
             places = _rank_lines(reader, arguments)
@@ -271,7 +271,7 @@ def layer(reader: Reader, node: ast.Call, full: str) -> None:
 def _rank_lines(reader: Reader, arguments: list[ast.expr]) -> list[int]:
     places: list[int] = []
     for one in arguments:
-        for part in ast.walk(one):
+        for part in walk(one):
             if isinstance(part, ast.Attribute) and "rank" in part.attr:
                 binding = reader.func.attributes.get(part.attr)
                 if binding is not None and binding.node is not None and binding.node.lineno:
@@ -334,7 +334,8 @@ def minor(reader: Reader, node: ast.Call, full: str) -> None:
             for one in owner.body:
                 if isinstance(one, DEFS) and one.name == "__init__":
                     number = _integer(defaults(one).get(binding.node.id))
-    if number is not None and 2 <= number <= 16:
+    small = sum(1 for one in sizes if (_integer(one) or 999) <= 16)
+    if number is not None and 2 <= number <= 16 and small < 2:
         reader.hit(
             "tiny-minor-dim",
             node,

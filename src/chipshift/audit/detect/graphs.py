@@ -6,7 +6,7 @@ import ast
 import re
 
 from chipshift.audit.finding import Target
-from chipshift.audit.names import tail, text
+from chipshift.audit.names import tail, text, walk
 from chipshift.audit.roles import LoopRole
 from chipshift.audit.walk import Detectors, Reader
 
@@ -78,7 +78,7 @@ def stepped(reader: Reader) -> None:
     ) or re.search(rf"torch\.compile\(\s*{re.escape(node.name)}\b", reader.source)
     if not compiled_here or "capturable=True" in reader.source:
         return
-    for one in ast.walk(node):
+    for one in walk(node):
         if isinstance(one, ast.Call) and tail(one.func) == "step":
             owner = text(one.func.value) if isinstance(one.func, ast.Attribute) else ""
             if re.search(r"opt", owner):
@@ -110,7 +110,7 @@ def switched(reader: Reader, node: ast.If) -> None:
     test = node.test
     numbers = [
         one
-        for one in ast.walk(test)
+        for one in walk(test)
         if isinstance(one, ast.BinOp)
         and isinstance(one.op, ast.Mod)
         and re.match(r"^(step|global_step|iteration|it)$", tail(one.left))
@@ -138,7 +138,7 @@ def switched(reader: Reader, node: ast.If) -> None:
 
 def _computes(node: ast.stmt) -> bool:
     return isinstance(node, ast.Assign | ast.AugAssign) and any(
-        isinstance(one, ast.BinOp | ast.Call) for one in ast.walk(node)
+        isinstance(one, ast.BinOp | ast.Call) for one in walk(node)
     )
 
 

@@ -53,6 +53,8 @@ def import_(reader: Reader, node: ast.Import | ast.ImportFrom) -> None:
         done.add(rule)
         if rule == "triton-kernel" and "testing" in one.dotted:
             continue
+        if reader.flag and rule == "bitsandbytes":
+            continue
         reader.hit(
             rule,
             node,

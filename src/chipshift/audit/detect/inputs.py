@@ -5,7 +5,7 @@ from __future__ import annotations
 import ast
 
 from chipshift.audit.kinds import ON_DEVICE
-from chipshift.audit.names import tail, words
+from chipshift.audit.names import tail, walk, words
 from chipshift.audit.roles import LoopRole
 from chipshift.audit.walk import Detectors, Reader
 
@@ -17,7 +17,21 @@ def workers(reader: Reader, node: ast.Call, full: str) -> None:
     if full != "torch.utils.data.DataLoader":
         return
     for keyword in node.keywords:
-        if keyword.arg != "num_workers" or not isinstance(keyword.value, ast.Constant):
+        if keyword.arg != "num_workers":
+            continue
+        if isinstance(keyword.value, ast.Attribute):
+            option = reader.outline.options.get(keyword.value.attr)
+            where = reader.outline.option_lines.get(keyword.value.attr)
+            if isinstance(option, ast.Constant) and option.value == 0 and where is not None:
+                reader.hit(
+                    PIPE,
+                    where,
+                    "by default the loader works in the training process",
+                    places=[keyword.lineno],
+                    cause=f"workers {keyword.value.attr}",
+                )
+            continue
+        if not isinstance(keyword.value, ast.Constant):
             continue
         number = keyword.value.value
         if number == 0:
@@ -40,7 +54,7 @@ def tf_data(reader: Reader, node: ast.FunctionDef) -> None:
     """A tf.data pipeline without parallel reads, parallel maps or prefetch."""
     if "tensorflow" not in reader.aliases.values():
         return
-    calls = [one for one in ast.walk(node) if isinstance(one, ast.Call)]
+    calls = [one for one in walk(node) if isinstance(one, ast.Call)]
     if not any(tail(one.func) in ("TFRecordDataset", "from_tensor_slices") for one in calls):
         return
     if any(tail(one.func) == "prefetch" for one in calls):
@@ -101,7 +115,7 @@ def timing(reader: Reader, node: ast.For | ast.While) -> None:
     clocks: list[ast.Call] = []
     blocked: list[ast.Call] = []
     waits = False
-    for one in ast.walk(node):
+    for one in walk(node):
         if not isinstance(one, ast.Call):
             continue
         if reader.full(one.func) in CLOCKS:
@@ -124,12 +138,10 @@ def timing(reader: Reader, node: ast.For | ast.While) -> None:
         return
     if waits:
         return
-    uses = [
-        one for one in ast.walk(node) if isinstance(one, ast.BinOp) and isinstance(one.op, ast.Sub)
-    ]
+    uses = [one for one in walk(node) if isinstance(one, ast.BinOp) and isinstance(one.op, ast.Sub)]
     names = {
         target.id
-        for one in ast.walk(node)
+        for one in walk(node)
         if isinstance(one, ast.Assign) and isinstance(one.value, ast.Call) and one.value in clocks
         for target in one.targets
         if isinstance(target, ast.Name)
@@ -148,7 +160,7 @@ def timing(reader: Reader, node: ast.For | ast.While) -> None:
 
 def _every_step(loop: ast.For | ast.While, call: ast.Call) -> bool:
     return any(
-        isinstance(one, ast.Expr | ast.Assign) and any(part is call for part in ast.walk(one))
+        isinstance(one, ast.Expr | ast.Assign) and any(part is call for part in walk(one))
         for one in loop.body
     )
 

@@ -6,7 +6,7 @@ import ast
 import re
 
 from chipshift.audit.finding import Target
-from chipshift.audit.names import tail
+from chipshift.audit.names import tail, walk
 from chipshift.audit.walk import DEFS, Detectors, Reader
 
 JAX: tuple[Target, ...] = ("jax",)
@@ -112,9 +112,9 @@ def decorated(reader: Reader, node: ast.FunctionDef) -> None:
             return
         returned = {
             part.id
-            for statement in ast.walk(node)
+            for statement in walk(node)
             if isinstance(statement, ast.Return) and statement.value is not None
-            for part in ast.walk(statement.value)
+            for part in walk(statement.value)
             if isinstance(part, ast.Name)
         }
         carried = [name for name in names if name in returned or f"new_{name}" in returned]

@@ -5,7 +5,7 @@ from __future__ import annotations
 import ast
 import re
 
-from chipshift.audit.names import tail, text, words
+from chipshift.audit.names import tail, text, walk, words
 from chipshift.audit.walk import DEFS, Detectors, Reader
 
 TRITON_DECORATORS = frozenset({"triton.jit", "triton.autotune", "triton.heuristics"})
@@ -88,7 +88,7 @@ def _shared_object(node: ast.expr) -> bool:
         isinstance(one, ast.Constant)
         and isinstance(one.value, str)
         and re.search(r"(cuda|gpu).*\.so", one.value)
-        for one in ast.walk(node)
+        for one in walk(node)
     )
 
 

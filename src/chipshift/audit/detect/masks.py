@@ -107,7 +107,7 @@ def _is_mask(reader: Reader, index: ast.expr) -> str:
     if isinstance(index, ast.Compare):
         return _compared(reader, index)
     name = tail(index)
-    if isinstance(index, ast.Name | ast.Attribute) and MASK_NAME.search(name):
+    if isinstance(index, ast.Name | ast.Attribute) and MASK_NAME.search(name) and name[:2] != "i_":
         return "likely" if kind in (TENSOR, UNKNOWN) else ""
     return ""
 

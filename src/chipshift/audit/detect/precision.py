@@ -8,7 +8,7 @@ import re
 from chipshift.audit import guards as g
 from chipshift.audit.finding import Target
 from chipshift.audit.kinds import HOST, HOST_MASK, NUMPY, SCALER
-from chipshift.audit.names import tail, text
+from chipshift.audit.names import tail, text, walk
 from chipshift.audit.walk import DEFS, Detectors, Reader
 
 TORCH: tuple[Target, ...] = ("torchax", "torchtpu", "torch_xla", "neuron")
@@ -20,6 +20,10 @@ def half_call(reader: Reader, node: ast.Call, full: str) -> None:
     if not isinstance(node.func, ast.Attribute) or full or node.args or node.keywords:
         return
     if reader.kind(node.func.value) in (HOST, HOST_MASK, NUMPY) and reader.func.role == "host":
+        return
+    if reader.within(ast.Dict) or any(
+        isinstance(one, ast.Call) and tail(one.func) in ("save", "savez") for one in reader.parents
+    ):
         return
     reader.hit(FP16, node, ".half() casts to fp16", flag=_flag(reader))
 
@@ -315,7 +319,7 @@ def matmul_precision(reader: Reader, node: ast.Call, full: str) -> None:
 
 def parity(reader: Reader, node: ast.Assert) -> None:
     """An fp32 comparison tighter than the default matmul precision of a TPU."""
-    for one in ast.walk(node.test):
+    for one in walk(node.test):
         if not isinstance(one, ast.Call) or tail(one.func) not in ("allclose",):
             continue
         if not reader.full(one.func).startswith("jax.numpy."):
@@ -329,7 +333,7 @@ def parity(reader: Reader, node: ast.Assert) -> None:
         multiplied = body is not None and any(
             (isinstance(part, ast.BinOp) and isinstance(part.op, ast.MatMult))
             or (isinstance(part, ast.Call) and tail(part.func) in ("dot", "matmul", "einsum"))
-            for part in ast.walk(body)
+            for part in walk(body)
         )
         written = ast.unparse(body) if body is not None else ""
         if tight and multiplied and "precision" not in written:

@@ -8,7 +8,7 @@ import re
 from chipshift.audit import guards as g
 from chipshift.audit.finding import Target
 from chipshift.audit.kinds import RANK
-from chipshift.audit.names import tail, text
+from chipshift.audit.names import tail, text, walk
 from chipshift.audit.roles import EVAL_NAME
 from chipshift.audit.walk import Detectors, Reader
 
@@ -81,14 +81,14 @@ def _divisions(reader: Reader, name: str) -> list[int]:
     """Lines that ask whether the number divides by the world size."""
     return [
         one.lineno
-        for one in ast.walk(reader.tree)
+        for one in walk(reader.tree)
         if isinstance(one, ast.Assert)
         and any(
             isinstance(part, ast.BinOp)
             and isinstance(part.op, ast.Mod)
             and tail(part.left) == name
             and "world" in text(part.right)
-            for part in ast.walk(one.test)
+            for part in walk(one.test)
         )
     ]
 
@@ -263,7 +263,7 @@ def seeds(reader: Reader, node: ast.Call, full: str) -> None:
 def _ranked(reader: Reader, node: ast.expr, places: list[int], depth: int) -> bool:
     if depth > 3:
         return False
-    for one in ast.walk(node):
+    for one in walk(node):
         if (
             isinstance(one, ast.Call)
             and reader.kind(one) == RANK
@@ -284,7 +284,7 @@ def _ranked(reader: Reader, node: ast.expr, places: list[int], depth: int) -> bo
                         and (
                             not any(
                                 isinstance(part, ast.Name) and part.id == one.id
-                                for part in ast.walk(bound)
+                                for part in walk(bound)
                             )
                             and _ranked(reader, bound, places, depth + 1)
                         )
@@ -304,7 +304,7 @@ def script_seed(reader: Reader) -> None:
         id(one): one
         for statement in reader.tree.body
         if not isinstance(statement, ast.FunctionDef | ast.ClassDef)
-        for one in ast.walk(statement)
+        for one in walk(statement)
         if isinstance(one, ast.Call)
     }
     seeded = [
@@ -330,7 +330,7 @@ def script_seed(reader: Reader) -> None:
     noise = any(
         isinstance(one, ast.Call) and tail(one.func) in ("randn", "rand", "randn_like")
         for loop in loops
-        for one in ast.walk(loop)
+        for one in walk(loop)
     )
     if loops and (shuffled or noise):
         reader.hit(
@@ -369,11 +369,13 @@ def alone(reader: Reader, node: ast.If) -> None:
 def _device_work(reader: Reader, body: list[ast.stmt]) -> tuple[bool, int] | None:
     read: int | None = None
     for statement in body:
-        for one in ast.walk(statement):
+        for one in walk(statement):
             if not isinstance(one, ast.Call):
                 continue
             name = tail(one.func)
-            module = reader.kind(one.func) == "module" if isinstance(one.func, ast.Name) else False
+            module = isinstance(one.func, ast.Name | ast.Attribute) and (
+                reader.kind(one.func) == "module" and name not in ("eval", "train")
+            )
             if COMPUTE.match(name) or module:
                 return True, one.lineno
             full = reader.full(one.func)

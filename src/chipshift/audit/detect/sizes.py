@@ -7,8 +7,8 @@ import re
 
 from chipshift.audit.facts import STEP
 from chipshift.audit.finding import Target
-from chipshift.audit.kinds import TENSOR, UNKNOWN
-from chipshift.audit.names import tail, text
+from chipshift.audit.kinds import NUMBER, TENSOR, UNKNOWN
+from chipshift.audit.names import tail, text, walk
 from chipshift.audit.roles import LoopRole
 from chipshift.audit.walk import Detectors, Reader
 
@@ -195,11 +195,11 @@ def tied_index(reader: Reader, node: ast.Subscript) -> None:
     if not reader.loops or isinstance(node.slice, ast.Constant):
         return
     loop = reader.loops[-1]
-    if not _decodes(reader, loop.node) or not isinstance(loop.node, ast.For | ast.While):
-        return
-    names = {one.id for one in ast.walk(node.slice) if isinstance(one, ast.Name)}
-    counters = loop.names & names
-    if not counters:
+    names = {one.id for one in walk(node.slice) if isinstance(one, ast.Name)}
+    counters = {
+        one for one in loop.names & names if reader.kind(ast.Name(one, ast.Load())) == NUMBER
+    }
+    if not counters or not _decodes(reader, loop.node):
         return
     kind = reader.kind(node.value)
     if kind not in (TENSOR, UNKNOWN) or (kind == UNKNOWN and not _bufferish(node.value)):
@@ -243,7 +243,7 @@ def _decodes(reader: Reader, loop: ast.AST) -> bool:
     """A generation loop: its body calls a model and feeds what it made back in."""
     if reader.func.role == STEP and reader.func.fact.sure:
         return False
-    for one in ast.walk(loop):
+    for one in walk(loop):
         if isinstance(one, ast.Call):
             name = tail(one.func)
             if name in ("model", "decoder", "net", "forward", "generator") or name == "self":
@@ -298,7 +298,7 @@ def _unrolled(reader: Reader, node: ast.For, what: str) -> None:
 def _marks(node: ast.AST) -> bool:
     return any(
         isinstance(one, ast.Call) and tail(one.func) in ("mark_step", "sync", "optimizer_step")
-        for one in ast.walk(node)
+        for one in walk(node)
     )
 
 
@@ -312,13 +312,10 @@ def _feeds_back(node: ast.For) -> bool:
         if not isinstance(one, ast.Assign):
             continue
         targets = {
-            part.id
-            for target in one.targets
-            for part in ast.walk(target)
-            if isinstance(part, ast.Name)
+            part.id for target in one.targets for part in walk(target) if isinstance(part, ast.Name)
         }
-        if any(isinstance(part, ast.Call) for part in ast.walk(one.value)):
-            used = {part.id for part in ast.walk(one.value) if isinstance(part, ast.Name)}
+        if any(isinstance(part, ast.Call) for part in walk(one.value)):
+            used = {part.id for part in walk(one.value) if isinstance(part, ast.Name)}
             if targets & used:
                 return True
     return False

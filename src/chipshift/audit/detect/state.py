@@ -8,7 +8,7 @@ import re
 from chipshift.audit import guards as g
 from chipshift.audit.finding import Target
 from chipshift.audit.kinds import HOST, NUMPY, ON_DEVICE
-from chipshift.audit.names import tail, text, words
+from chipshift.audit.names import tail, text, walk, words
 from chipshift.audit.roles import OPTIMIZER, LoopRole
 from chipshift.audit.walk import Detectors, Reader
 
@@ -66,7 +66,7 @@ def saved(reader: Reader, node: ast.Call, full: str) -> None:
         "device tensors are written as they are",
         places=sorted({one for one in places if one != node.lineno}),
         confidence="sure" if found else "possible",
-        cause=f"save {reader.func.name} {node.lineno}",
+        cause=f"save {reader.func.name} {ast.unparse(node.args[0])[:60]}",
     )
 
 
@@ -297,7 +297,7 @@ def recomputed(reader: Reader, node: ast.Call, full: str) -> None:
             targets=where,
             cause="checkpoint",
         )
-    elif name == "gradient_checkpointing_enable" and not full:
+    elif name in ("gradient_checkpointing_enable", "enable_gradient_checkpointing") and not full:
         reader.hit("activation-checkpoint", node, "switches recomputation on", targets=where)
     elif (
         name == "apply"
@@ -393,7 +393,7 @@ def unsynced(reader: Reader, node: ast.For | ast.While) -> None:
         reader.source,
     ):
         return
-    for one in ast.walk(node):
+    for one in walk(node):
         if isinstance(one, ast.Call) and tail(one.func) == "step":
             owner = text(one.func.value) if isinstance(one.func, ast.Attribute) else ""
             if OPTIMIZER.search(owner) and not owner.endswith("engine"):
@@ -422,6 +422,7 @@ def register(found: Detectors) -> None:
     found.on_call("data_ptr as_strided as_strided_ resize_ set_ copy_")(aliased)
     found.on_call(
         "checkpoint checkpoint_sequential gradient_checkpointing_enable apply SFTConfig "
+        "enable_gradient_checkpointing "
         "TrainingArguments DPOConfig GRPOConfig PPOConfig Seq2SeqTrainingArguments"
     )(recomputed)
     found.on_call(LOWERED)(lowered)

@@ -17,7 +17,7 @@ from chipshift.audit.kinds import (
     TENSORS,
     UNKNOWN,
 )
-from chipshift.audit.names import tail, text, words
+from chipshift.audit.names import tail, text, walk, words
 from chipshift.audit.walk import Detectors, Reader
 
 SYNC = "host-sync-in-step"
@@ -55,6 +55,8 @@ def item(reader: Reader, node: ast.Call, full: str) -> None:
     name = node.func.attr
     if name == "tolist" and kind == UNKNOWN and not _tensorish(owner):
         return
+    if kind == UNKNOWN and "to_numpy()" in reader.source:
+        return
     if _tests(reader, node):
         return
     if _becomes_size(reader, node):
@@ -71,8 +73,20 @@ def item(reader: Reader, node: ast.Call, full: str) -> None:
         node,
         f".{name}() waits for the device",
         needs_step=True,
+        places=_interval(reader, node),
         confidence="sure" if kind in ON_DEVICE else "likely",
     )
+
+
+def _interval(reader: Reader, node: ast.Call) -> list[int]:
+    """The line that sets the interval of the enclosing ``step % N`` test to 1."""
+    for one in reader.enclosing:
+        for part in walk(one.test):
+            if isinstance(part, ast.BinOp) and isinstance(part.op, ast.Mod):
+                bound = reader.value(part.right)
+                if isinstance(bound, ast.Constant) and bound.value == 1:
+                    return [bound.lineno] if getattr(bound, "lineno", 0) else []
+    return []
 
 
 def _tensorish(node: ast.expr) -> bool:
@@ -107,10 +121,18 @@ def _becomes_size(reader: Reader, node: ast.Call) -> bool:
 
 def used_as_size(reader: Reader, names: set[str]) -> bool:
     """Whether any of the names bounds a slice or sizes a tensor in the function being read."""
-    body = reader.func.node
-    if body is None:
+    func = reader.func
+    if func.node is None:
         return False
-    for one in ast.walk(body):
+    if func.sizes is None:
+        func.sizes = _sizes(func.node)
+    return bool(func.sizes & names)
+
+
+def _sizes(body: ast.AST) -> set[str]:
+    """Names that bound a slice or size a tensor in a function."""
+    found: set[str] = set()
+    for one in walk(body):
         if isinstance(one, ast.Slice):
             parts = [part for part in (one.lower, one.upper) if part is not None]
         elif isinstance(one, ast.Call) and tail(one.func) in SHAPERS:
@@ -118,9 +140,8 @@ def used_as_size(reader: Reader, names: set[str]) -> bool:
         else:
             continue
         for part in parts:
-            if any(isinstance(leaf, ast.Name) and leaf.id in names for leaf in ast.walk(part)):
-                return True
-    return False
+            found.update(leaf.id for leaf in walk(part) if isinstance(leaf, ast.Name))
+    return found
 
 
 def to_host(reader: Reader, node: ast.Call, full: str) -> None:
@@ -203,6 +224,9 @@ def shown(reader: Reader, node: ast.Call, full: str) -> None:
             values.extend(one for one in value.values if one is not None)
             continue
         parts = [value]
+        if isinstance(value, ast.BinOp) and isinstance(value.op, ast.Mod):
+            parts = value.right.elts if isinstance(value.right, ast.Tuple) else [value.right]
+            parts = [one.value if isinstance(one, ast.Starred) else one for one in parts]
         if isinstance(value, ast.JoinedStr):
             parts = [one.value for one in value.values if isinstance(one, ast.FormattedValue)]
         for part in parts:
