@@ -59,9 +59,10 @@ def chip_bandwidth(machine: Machine) -> Worked:
         return rename(rate * links, f"ici_bytes_per_s_over_{axes}_axes")  # type: ignore[no-any-return]
     inside: Any = leaf(inner.link_bytes_per_s, "B/s", f"{inner.kind}_bytes_per_s", inner.source)
     if outer is inner:
-        return inside
+        return inside  # type: ignore[no-any-return]
     nic: Any = leaf(outer.link_bytes_per_s, "B/s", f"{outer.kind}_bytes_per_s", outer.source)
-    return rename(np.minimum(inside, nic * inner.dims[0]), "data_parallel_bytes_per_s")  # type: ignore[no-any-return]
+    least: Worked = rename(np.minimum(inside, nic * inner.dims[0]), "data_parallel_bytes_per_s")
+    return least
 
 
 def transfers(present: Estimate, targets: Sequence[Estimate]) -> list[Transfer]:

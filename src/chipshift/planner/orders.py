@@ -1,8 +1,8 @@
 """Axis assignment: the plans that another order of the mesh axes could still improve.
 
-Ops, memory and optimizer do not depend on where the axes sit, so that a plan in any order takes
-at least those parts of its time. After the usual order has been searched, only plans whose bare
-parts are below the worst kept time can still be kept in another one.
+Ops, memory and optimizer do not depend on where the axes sit: a plan in any order takes at least
+those parts of its time. After the usual order has been searched, only plans whose bare parts are
+below the best time found can still beat it in another one.
 """
 
 from __future__ import annotations

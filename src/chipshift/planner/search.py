@@ -85,6 +85,11 @@ class _Best:
         self.key = np.empty(0)
         self.rows: list[Row] = []
 
+    @property
+    def least(self) -> float:
+        """The best figure so far."""
+        return float(self.key[0]) if len(self.key) else np.inf
+
     def offer(self, key: np.ndarray, make: Callable[[int], Row]) -> None:
         """Take over rows whose key is below the bound."""
         better = np.flatnonzero(key < self.bound)
@@ -108,7 +113,8 @@ def search(s: Setting, fixed: Mapping[str, str | int | float] | None = None, *,
     Two bounds prune, both proved: the first stage holds at least its layers' state and stored
     activations, so a plan cannot fit where those alone exceed the memory; and its step takes at
     least the ops of its layers with what its remat policy runs again, without communication,
-    bubble or head, so it cannot be kept where that exceeds the worst kept time.
+    bubble or head, so it cannot be kept where that exceeds the worst kept time. Other orders of
+    the mesh axes are scored where they could still beat the best (planner/orders.py).
 
     Args:
         fixed: parts of the plan that the user holds (``tp``: 4, ``remat``: ``full`` ...).
@@ -225,14 +231,14 @@ def _score_rows(s: Setting, c: Columns, common: Shared, choice: Choice, rows: np
     tally.best.offer(np.where(fits, seconds, np.inf), row)
     tally.smallest.offer(np.where(fits, np.inf, total), row)
     if not first:
-        tally.candidates.offer(choice, rows, found, fits, tally.best.bound)
+        tally.candidates.offer(choice, rows, found, fits, tally.best.least)
 
 
 def _search_orders(s: Setting, base: Base, tally: _Tally, prune: bool) -> Base:
     """Score the plans that another order of the mesh axes could improve; the joined base."""
     if not other_orders(s.machine):
         return base
-    left = tally.candidates.within(tally.best.bound if prune else np.inf)
+    left = tally.candidates.within(tally.best.least if prune else np.inf)
     if not left:
         return base
     wanted = np.unique(np.concatenate(list(left.values())))
