@@ -1,47 +1,17 @@
-"""Axis assignment: the plans that another order of the mesh axes could still improve.
+"""Axis assignment: the best plans with their mesh axes in other orders.
 
-Ops, memory and optimizer do not depend on where the axes sit: a plan in any order takes at least
-those parts of its time. After the usual order has been searched, only plans whose bare parts are
-below the best time found can still beat it in another one.
+The usual order is JAX's: the axis that communicates most takes whole physical axes first. Whether
+another order is better depends on how two axes share the links, which no bound worth its cost
+settles beforehand; so every plan is scored in the usual order, and the best ones in all of them.
 """
 
 from __future__ import annotations
 
-from dataclasses import dataclass, field, replace
-
 import numpy as np
 
-from chipshift.estimate.columns import Choice
 from chipshift.estimate.groups import other_orders, placements
-from chipshift.estimate.score import Score
 from chipshift.estimate.setting import Setting
 from chipshift.planner.space import Base
-
-
-@dataclass
-class Candidates:
-    """Rows that another order could improve, by categorical choice, with their bare seconds."""
-
-    rows: dict[Choice, list[np.ndarray]] = field(default_factory=dict)
-    bare: dict[Choice, list[np.ndarray]] = field(default_factory=dict)
-
-    def offer(self, choice: Choice, rows: np.ndarray, found: Score, fits: np.ndarray, bound: float
-              ) -> None:  # fmt: skip
-        """Keep rows that fit and whose bare parts are within the bound."""
-        parts = ("matmul", "attention", "memory_bound", "optimizer")
-        seconds = sum((found.time[p] for p in parts[1:]), found.time[parts[0]])
-        keep = np.flatnonzero(fits & (seconds <= bound))
-        self.rows.setdefault(choice, []).append(rows[keep])
-        self.bare.setdefault(choice, []).append(np.broadcast_to(seconds, fits.shape)[keep])
-
-    def within(self, bound: float) -> dict[Choice, np.ndarray]:
-        """Rows still within the final bound, by choice."""
-        out: dict[Choice, np.ndarray] = {}
-        for choice, parts in self.rows.items():
-            rows, bare = np.concatenate(parts), np.concatenate(self.bare[choice])
-            if (bare <= bound).any():
-                out[choice] = rows[bare <= bound]
-        return out
 
 
 def reordered(s: Setting, base: Base, rows: np.ndarray) -> tuple[Base, np.ndarray]:
@@ -69,7 +39,7 @@ def reordered(s: Setting, base: Base, rows: np.ndarray) -> tuple[Base, np.ndarra
             degrees.append(base.degrees[at])
             orders.append(order)
     if not degrees:
-        return replace(base, tuple_of=base.tuple_of[:0]), rows[:0]
+        return base, rows[:0]
     source = np.concatenate(picked)
     return (
         Base(np.array(degrees), orders, np.concatenate(tuple_of), base.vpp[source],

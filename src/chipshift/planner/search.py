@@ -18,7 +18,7 @@ from chipshift.jobs.plan import Plan
 from chipshift.parallel import remat
 from chipshift.parallel.memory import optimizer_bytes_per_param, state_bytes
 from chipshift.parallel.schedule import in_flight
-from chipshift.planner.orders import Candidates, joined, reordered
+from chipshift.planner.orders import joined, reordered
 from chipshift.planner.space import DEGREES, Base, applies, base_rows, choices, chunks
 from chipshift.planner.table import Prepared, Row, columns, prepare, take
 
@@ -85,11 +85,6 @@ class _Best:
         self.key = np.empty(0)
         self.rows: list[Row] = []
 
-    @property
-    def least(self) -> float:
-        """The best figure so far."""
-        return float(self.key[0]) if len(self.key) else np.inf
-
     def offer(self, key: np.ndarray, make: Callable[[int], Row]) -> None:
         """Take over rows whose key is below the bound."""
         better = np.flatnonzero(key < self.bound)
@@ -113,8 +108,8 @@ def search(s: Setting, fixed: Mapping[str, str | int | float] | None = None, *,
     Two bounds prune, both proved: the first stage holds at least its layers' state and stored
     activations, so a plan cannot fit where those alone exceed the memory; and its step takes at
     least the ops of its layers with what its remat policy runs again, without communication,
-    bubble or head, so it cannot be kept where that exceeds the worst kept time. Other orders of
-    the mesh axes are scored where they could still beat the best (planner/orders.py).
+    bubble or head, so it cannot be kept where that exceeds the worst kept time. The kept plans
+    are then scored in other orders of the mesh axes as well (planner/orders.py).
 
     Args:
         fixed: parts of the plan that the user holds (``tp``: 4, ``remat``: ``full`` ...).
@@ -126,13 +121,13 @@ def search(s: Setting, fixed: Mapping[str, str | int | float] | None = None, *,
     fixed = fixed or {}
     base = base_rows(s, fixed)
     best, smallest = _Best(keep), _Best(8)
-    tally = _Tally(best, smallest, Candidates())
+    tally = _Tally(best, smallest)
     if len(base):
         prepared = prepare(s, base)
         floor = compute_floor(s, prepared)
         for group in _groups(choices(s, fixed), base):
             _search_group(s, prepared, floor, group, prune, tally, progress)
-        base = _search_orders(s, base, tally, prune)
+        base = _search_orders(s, base, tally)
     return Found(
         setting=s,
         base=base,
@@ -152,7 +147,6 @@ class _Tally:
 
     best: _Best
     smallest: _Best
-    candidates: Candidates
     considered: int = 0
     scored: int = 0
     fitting: int = 0
@@ -230,31 +224,29 @@ def _score_rows(s: Setting, c: Columns, common: Shared, choice: Choice, rows: np
 
     tally.best.offer(np.where(fits, seconds, np.inf), row)
     tally.smallest.offer(np.where(fits, np.inf, total), row)
-    if not first:
-        tally.candidates.offer(choice, rows, found, fits, tally.best.least)
 
 
-def _search_orders(s: Setting, base: Base, tally: _Tally, prune: bool) -> Base:
-    """Score the plans that another order of the mesh axes could improve; the joined base."""
-    if not other_orders(s.machine):
+def _search_orders(s: Setting, base: Base, tally: _Tally) -> Base:
+    """Score the kept plans in the other orders of the mesh axes; the joined base."""
+    kept = tally.best.rows
+    if not kept or not other_orders(s.machine):
         return base
-    left = tally.candidates.within(tally.best.least if prune else np.inf)
-    if not left:
-        return base
-    wanted = np.unique(np.concatenate(list(left.values())))
-    more, source = reordered(s, base, wanted)
+    by: dict[Choice, list[int]] = {}
+    for row in kept:
+        by.setdefault(row.choice, []).append(row.index)
+    more, source = reordered(s, base, np.unique([row.index for row in kept]))
     if not len(source):
         return base
     prepared = prepare(s, more)
-    for choice, rows in left.items():
+    for choice, rows in by.items():
         own = np.flatnonzero(np.isin(source, rows))
+        if not len(own):
+            continue
         tally.considered += len(own)
-        for part in chunks(len(own), CHUNK):
-            some = own[part]
-            c, w = columns(prepared, some)
-            common = shared(s, c, w, choice)
-            every = np.ones(len(some), bool)
-            _score_rows(s, c, common, choice, some, every, tally, first=len(base))
+        c, w = columns(prepared, own)
+        common = shared(s, c, w, choice)
+        every = np.ones(len(own), bool)
+        _score_rows(s, c, common, choice, own, every, tally, first=len(base))
     return joined(base, more)
 
 
