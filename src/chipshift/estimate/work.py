@@ -285,7 +285,9 @@ def _latent(a: Attention, tokens: Number) -> Number:
     """Elements of MLA's compressed queries and keys; 0 for plain attention."""
     if a.kv_lora_rank is None:
         return 0.0
-    return tokens * ((a.q_lora_rank or 0) + a.kv_lora_rank + (a.qk_rope_head_dim or 0))
+    query = 0 if a.q_lora_rank is None else a.q_lora_rank
+    rope = 0 if a.qk_rope_head_dim is None else a.qk_rope_head_dim
+    return tokens * (query + a.kv_lora_rank + rope)
 
 
 def end_work(model: Model, cut: Cut, kernels: Kernels, stack: Stack, trainable: Number) -> EndWork:

@@ -113,7 +113,7 @@ def attention_ops(a: Attention, d_model: Number, cut: Cut) -> list[Op]:
     kv_heads = np.maximum(a.kv_heads / cut.tp, 1.0)  # fewer kv heads than tp: they are copied
     ops: list[Op] = []
     if a.kv_lora_rank is not None:
-        rope = a.qk_rope_head_dim or 0
+        rope = 0 if a.qk_rope_head_dim is None else a.qk_rope_head_dim
         if a.q_lora_rank is not None:
             ops.append(_matmul("q_down", t, a.q_lora_rank, d_model))
             ops.append(_matmul("q_up", t, heads * a.head_dim, a.q_lora_rank))
