@@ -24,6 +24,7 @@ from chipshift.planner.table import Prepared, Row, columns, prepare, take
 
 CHUNK = 8192
 KEEP = 256
+PROMISING = 1024
 
 
 @dataclass(frozen=True)
@@ -108,8 +109,8 @@ def search(s: Setting, fixed: Mapping[str, str | int | float] | None = None, *,
     Two bounds prune, both proved: the first stage holds at least its layers' state and stored
     activations, so a plan cannot fit where those alone exceed the memory; and its step takes at
     least the ops of its layers with what its remat policy runs again, without communication,
-    bubble or head, so it cannot be kept where that exceeds the worst kept time. The kept plans
-    are then scored in other orders of the mesh axes as well (planner/orders.py).
+    bubble or head, so it cannot be kept where that exceeds the worst kept time. The most
+    promising are then scored in other orders of the mesh axes as well (planner/orders.py).
 
     Args:
         fixed: parts of the plan that the user holds (``tp``: 4, ``remat``: ``full`` ...).
@@ -121,7 +122,7 @@ def search(s: Setting, fixed: Mapping[str, str | int | float] | None = None, *,
     fixed = fixed or {}
     base = base_rows(s, fixed)
     best, smallest = _Best(keep), _Best(8)
-    tally = _Tally(best, smallest)
+    tally = _Tally(best, smallest, _Best(PROMISING))
     if len(base):
         prepared = prepare(s, base)
         floor = compute_floor(s, prepared)
@@ -147,6 +148,7 @@ class _Tally:
 
     best: _Best
     smallest: _Best
+    promising: _Best
     considered: int = 0
     scored: int = 0
     fitting: int = 0
@@ -224,11 +226,15 @@ def _score_rows(s: Setting, c: Columns, common: Shared, choice: Choice, rows: np
 
     tally.best.offer(np.where(fits, seconds, np.inf), row)
     tally.smallest.offer(np.where(fits, np.inf, total), row)
+    if not first:
+        # half of what is exposed is what another order of the axes might save
+        exposed = sum((found.exposed[axis] for axis in AXES[1:]), found.exposed[AXES[0]])
+        tally.promising.offer(np.where(fits, seconds - exposed / 2, np.inf), row)
 
 
 def _search_orders(s: Setting, base: Base, tally: _Tally) -> Base:
-    """Score the kept plans in the other orders of the mesh axes; the joined base."""
-    kept = tally.best.rows
+    """Score the most promising plans in the other orders of the mesh axes; the joined base."""
+    kept = tally.promising.rows
     if not kept or not other_orders(s.machine):
         return base
     by: dict[Choice, list[int]] = {}

@@ -27,6 +27,26 @@ REMATS_BY_STACK = {
 }  # fmt: skip
 """Remat policies each stack offers; other stacks: none, selective, full."""
 
+SCHEDULES_BY_STACK = {
+    "torchtitan": ("1f1b", "interleaved", "zero_bubble"),
+    "megatron": ("1f1b", "interleaved"),
+    "maxtext": ("1f1b", "interleaved"),
+    "jax": ("1f1b",),
+    "nanotron": ("1f1b",),
+    "deepspeed": ("1f1b",),
+}  # fmt: skip
+"""Pipeline schedules each stack offers; other stacks: 1F1B and interleaved."""
+
+SHARDINGS_BY_STACK = {
+    "torchtitan": ("none",),
+    "megatron": ("none", "zero1"),
+    "nanotron": ("none", "zero1"),
+    "maxtext": ("none", "zero1"),
+    "jax": ("none", "zero1"),
+    "deepspeed": ("none", "zero1", "zero2"),
+}  # fmt: skip
+"""Optimizer shardings over dp each stack offers; other stacks: none and zero1."""
+
 RING_STACKS = ("megatron", "nanotron", "deepspeed")
 """Stacks whose context parallelism passes keys and values round a ring; the others gather them."""
 
@@ -147,8 +167,12 @@ def choices(s: Setting, fixed: Mapping[str, str | int | float]) -> list[Choice]:
     remats = REMATS_BY_STACK.get(s.stack.name, ("none", "selective", "full"))
     return [
         Choice(remat, sharding, schedule, cp_kind)
-        for schedule in of("schedule", ("1f1b", "interleaved", "zero_bubble"))
-        for sharding in of("optimizer_sharding", ("none", "zero1", "zero2"))
+        for schedule in of(
+            "schedule", SCHEDULES_BY_STACK.get(s.stack.name, ("1f1b", "interleaved"))
+        )
+        for sharding in of(
+            "optimizer_sharding", SHARDINGS_BY_STACK.get(s.stack.name, ("none", "zero1"))
+        )
         for remat in of("remat", remats)
     ]
 
