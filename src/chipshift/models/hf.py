@@ -178,7 +178,7 @@ def read_config(source: Source, name: str = "") -> Model:
         called = name or str(values.get("_name_or_path") or values.get("model_type") or "model")
     else:
         path = _config_path(Path(source))
-        values, file = _load(path), str(path)
+        values, file = load_keys(path), str(path)
         called = name or (path.parent.name if path.name == "config.json" else path.stem)
     _refuse_nan(values, file)
     fields = Fields(file, values)
@@ -234,13 +234,17 @@ def _config_path(path: Path) -> Path:
         if not inside.is_file():
             raise InputError(f"{path}: is a folder without a config.json")
         return inside
-    if not path.is_file():
-        raise InputError(f"{path}: no such file; expected a Hugging Face config.json")
     return path
 
 
-def _load(path: Path) -> Mapping[str, Any]:
-    """The keys of a JSON file."""
+def load_keys(path: Path, expected: str = "a Hugging Face config.json") -> Mapping[str, Any]:
+    """The keys of a JSON file.
+
+    Raises:
+        InputError: it is missing, above ``LARGEST_BYTES``, or not a JSON object.
+    """
+    if not path.is_file():
+        raise InputError(f"{path}: no such file; expected {expected}")
     size = path.stat().st_size
     if size > LARGEST_BYTES:
         raise InputError(f"{path}: {size:,} bytes; a config above {LARGEST_BYTES:,} is refused")
@@ -249,11 +253,10 @@ def _load(path: Path) -> Mapping[str, Any]:
     except OSError as error:
         raise InputError(f"{path}: cannot be read ({error.strerror})") from None
     except UnicodeDecodeError:
-        raise InputError(f"{path}: is not text; expected a Hugging Face config.json") from None
+        raise InputError(f"{path}: is not text; expected {expected}") from None
     except json.JSONDecodeError as error:
         raise InputError(
-            f"{path}: is not JSON at line {error.lineno} ({error.msg});"
-            " expected a Hugging Face config.json"
+            f"{path}: is not JSON at line {error.lineno} ({error.msg}); expected {expected}"
         ) from None
     except (RecursionError, ValueError):
         raise InputError(f"{path}: is nested too deeply or has a number too long") from None

@@ -1,0 +1,230 @@
+"""The linear maps of a model under the names that its family's modules have.
+
+Names as transformers 5.24 gives them; they are what an adapter's ``target_modules`` selects from.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from dataclasses import dataclass
+
+from chipshift.errors import InputError, nearest
+from chipshift.models.model import Attention, DenseMlp, Layer, Model, MoeMlp
+
+
+@dataclass(frozen=True)
+class Naming:
+    """Where a family keeps its maps; ``qkv`` or ``gate_up`` set means that they are fused.
+
+    Attributes:
+        layers: path of a block, its number still to come.
+        mlp: paths of the feed-forward's maps, the last one leading back.
+    """
+
+    layers: str = "model.layers"
+    attention: str = "self_attn"
+    qkv: str = ""
+    q: str = "q_proj"
+    k: str = "k_proj"
+    v: str = "v_proj"
+    o: str = "o_proj"
+    gate_up: str = ""
+    mlp: tuple[str, ...] = ("mlp.gate_proj", "mlp.up_proj", "mlp.down_proj")
+    shared: str = "mlp.shared_experts"
+    embedding: str = "model.embed_tokens"
+    head: str = "lm_head"
+
+
+@dataclass(frozen=True)
+class LinearModule:
+    """One linear map: its path, its layer (-1 outside the layers), its widths.
+
+    Attributes:
+        copies: equal maps stacked in one parameter (experts).
+        stacked: it is a parameter and no module (experts, a router), which only
+            ``target_parameters`` selects.
+    """
+
+    name: str
+    layer: int
+    inputs: int
+    outputs: int
+    copies: int = 1
+    stacked: bool = False
+
+
+_LLAMA = Naming()
+_PLAIN = Naming(mlp=("mlp.up_proj", "mlp.down_proj"))
+_GPT2 = Naming(
+    layers="transformer.h",
+    attention="attn",
+    qkv="c_attn",
+    o="c_proj",
+    mlp=("mlp.c_fc", "mlp.c_proj"),
+    embedding="transformer.wte",
+)
+_GPTJ = Naming(
+    layers="transformer.h",
+    attention="attn",
+    o="out_proj",
+    mlp=("mlp.fc_in", "mlp.fc_out"),
+    embedding="transformer.wte",
+)
+_BLOOM = Naming(
+    layers="transformer.h",
+    attention="self_attention",
+    qkv="query_key_value",
+    o="dense",
+    mlp=("mlp.dense_h_to_4h", "mlp.dense_4h_to_h"),
+    embedding="transformer.word_embeddings",
+)
+_PHI3 = Naming(qkv="qkv_proj", gate_up="mlp.gate_up_proj")
+_GLM = Naming(gate_up="mlp.gate_up_proj")
+
+NAMINGS: dict[str, Naming] = {
+    **dict.fromkeys(
+        (
+            "cohere",
+            "cohere2",
+            "deepseek_v2",
+            "deepseek_v3",
+            "exaone4",
+            "gemma",
+            "gemma2",
+            "gemma3_text",
+            "glm4_moe",
+            "glm4_moe_lite",
+            "gpt_oss",
+            "granite",
+            "llama",
+            "ministral",
+            "ministral3",
+            "mistral",
+            "mixtral",
+            "olmo",
+            "olmo2",
+            "olmo3",
+            "olmoe",
+            "qwen2",
+            "qwen3",
+            "qwen3_moe",
+            "seed_oss",
+            "smollm3",
+            "stablelm",
+        ),
+        _LLAMA,
+    ),
+    "arcee": _PLAIN,
+    "bloom": _BLOOM,
+    "falcon": _BLOOM,
+    "glm": _GLM,
+    "glm4": _GLM,
+    "gpt2": _GPT2,
+    "gpt_bigcode": _GPT2,
+    "gpt_neox": Naming(
+        layers="gpt_neox.layers",
+        attention="attention",
+        qkv="query_key_value",
+        o="dense",
+        mlp=("mlp.dense_h_to_4h", "mlp.dense_4h_to_h"),
+        embedding="gpt_neox.embed_in",
+    ),
+    "gptj": _GPTJ,
+    "nemotron": _PLAIN,
+    "opt": Naming(
+        layers="model.decoder.layers",
+        o="out_proj",
+        mlp=("fc1", "fc2"),
+        embedding="model.decoder.embed_tokens",
+    ),
+    "phi": Naming(o="dense", mlp=("mlp.fc1", "mlp.fc2")),
+    "phi3": _PHI3,
+    "qwen2_moe": Naming(shared="mlp.shared_expert"),
+    "starcoder2": Naming(mlp=("mlp.c_fc", "mlp.c_proj")),
+}
+
+
+def naming(model: Model) -> Naming:
+    """How the model's family names its modules.
+
+    Raises:
+        InputError: it is not known here.
+    """
+    if model.architecture not in NAMINGS:
+        choices = list(NAMINGS)
+        raise InputError(
+            f"the module names of {model.architecture or model.name!r} are not known"
+            f"{nearest(model.architecture, choices)}; adapters are counted for {', '.join(choices)}"
+        )
+    return NAMINGS[model.architecture]
+
+
+def linear_modules(model: Model) -> list[LinearModule]:
+    """Every linear map of the model but its head: those beside the layers, then bottom to top."""
+    names = naming(model)
+    beside = names.layers.rsplit(".", 1)[0]
+    found = [LinearModule(f"{beside}.{p.name}", -1, p.inputs, p.outputs) for p in model.projections]
+    for number, kind in enumerate(model.layer_order):
+        path = f"{names.layers}.{number}"
+        for name, inputs, outputs, copies in _block(names, model.layers[kind][0], model.d_model):
+            stacked = ".experts." in name or name.endswith(".weight")
+            full = f"{path}.{name}"
+            found.append(LinearModule(full, number, inputs, outputs, copies, stacked))
+    return found
+
+
+def _block(n: Naming, layer: Layer, d_model: int) -> Iterator[tuple[str, int, int, int]]:
+    """(path within the block, inputs, outputs, copies) of each map."""
+    if layer.attention is not None:
+        for name, inputs, outputs in _attention(n, layer.attention, d_model):
+            yield f"{n.attention}.{name}", inputs, outputs, 1
+    if isinstance(layer.mlp, DenseMlp):
+        yield from _feed_forward(n, layer.mlp.width, layer.mlp.matrices, d_model)
+    if isinstance(layer.mlp, MoeMlp):
+        moe = layer.mlp
+        if moe.shared_width:
+            for name, *numbers in _feed_forward(n, moe.shared_width, moe.matrices, d_model):
+                yield (name.replace("mlp", n.shared, 1), *numbers)  # type: ignore[misc]
+        if moe.shared_gate_params:
+            yield "mlp.shared_expert_gate", d_model, 1, 1
+        yield "mlp.gate.weight", d_model, moe.experts, 1
+        d_expert = moe.latent_width or d_model
+        up = moe.width * (moe.matrices - 1)
+        yield "mlp.experts.gate_up_proj", d_expert, up, moe.experts
+        yield "mlp.experts.down_proj", moe.width, d_expert, moe.experts
+
+
+def _feed_forward(
+    n: Naming, width: int, matrices: int, d_model: int
+) -> Iterator[tuple[str, int, int, int]]:
+    *up, down = n.mlp
+    if n.gate_up:
+        yield n.gate_up, d_model, (matrices - 1) * width, 1
+    else:
+        for name in up[-(matrices - 1) :]:
+            yield name, d_model, width, 1
+    yield down, width, d_model, 1
+
+
+def _attention(n: Naming, a: Attention, d_model: int) -> Iterator[tuple[str, int, int]]:
+    back = (n.o, a.heads * a.v_head_dim, d_model)
+    if a.kv_lora_rank is not None and a.qk_rope_head_dim is not None:
+        queries = a.heads * a.head_dim
+        if a.q_lora_rank is None:
+            yield n.q, d_model, queries
+        else:
+            yield "q_a_proj", d_model, a.q_lora_rank
+            yield "q_b_proj", a.q_lora_rank, queries
+        yield "kv_a_proj_with_mqa", d_model, a.kv_lora_rank + a.qk_rope_head_dim
+        wide = a.head_dim - a.qk_rope_head_dim + a.v_head_dim
+        yield "kv_b_proj", a.kv_lora_rank, a.heads * wide
+        yield back
+        return
+    q, k, v = a.heads * a.head_dim, a.kv_heads * a.head_dim, a.kv_heads * a.v_head_dim
+    if n.qkv:
+        yield n.qkv, d_model, q + k + v
+    else:
+        yield n.q, d_model, q
+        yield n.k, d_model, k
+        yield n.v, d_model, v
+    yield back

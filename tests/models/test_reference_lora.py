@@ -1,0 +1,67 @@
+"""Trained parameters of adapted models equal what PEFT trains."""
+
+from typing import Any
+
+import pytest
+
+from chipshift.models.hf import read_config
+from chipshift.models.lora import read_lora, trainable_params
+from chipshift.models.modules import NAMINGS
+
+from .reference import built_config
+from .reference_configs import DECODERS
+
+pytestmark = [
+    pytest.mark.reference,
+    # raised by the reference's own imports and builders, not by anything here
+    pytest.mark.filterwarnings("ignore::DeprecationWarning"),
+    pytest.mark.filterwarnings("ignore::FutureWarning"),
+    pytest.mark.filterwarnings("ignore::UserWarning"),
+    pytest.mark.filterwarnings("ignore::RuntimeWarning"),
+]
+
+ADAPTED = [(name, config) for name, config in DECODERS if config["model_type"] in NAMINGS]
+DENSE = [(n, c) for n, c in ADAPTED if not {"num_experts_per_tok", "num_experts"} & set(c)]
+GROUPED = [
+    c for n, c in ADAPTED if n in ("llama", "qwen2", "gemma2", "deepseek_v3, no query latent")
+]
+
+
+def trained(config: dict[str, Any], keys: dict[str, Any]) -> int:
+    """What PEFT leaves trainable in the reference's model, built without memory."""
+    import peft
+    import torch
+    import transformers
+
+    transformers.logging.set_verbosity_error()
+    with torch.device("meta"):
+        model = transformers.AutoModelForCausalLM.from_config(built_config(config))
+        model.tie_weights()
+        adapted = peft.get_peft_model(model, peft.LoraConfig(task_type="CAUSAL_LM", **keys))
+    return sum(p.numel() for p in adapted.parameters() if p.requires_grad)
+
+
+@pytest.mark.parametrize("config", [c for _, c in ADAPTED], ids=[name for name, _ in ADAPTED])
+def test_all_linear(config: dict[str, Any]) -> None:
+    keys = {"target_modules": "all-linear", "r": 4}
+    assert trainable_params(read_config(config), read_lora(keys)) == trained(config, keys)
+
+
+@pytest.mark.parametrize("config", [c for _, c in DENSE], ids=[name for name, _ in DENSE])
+def test_magnitudes_and_all_biases(config: dict[str, Any]) -> None:
+    keys = {"target_modules": "all-linear", "use_dora": True, "bias": "all"}
+    assert trainable_params(read_config(config), read_lora(keys)) == trained(config, keys)
+
+
+@pytest.mark.parametrize("config", GROUPED)
+@pytest.mark.parametrize(
+    "keys",
+    [
+        {"target_modules": ["q_proj", "o_proj"], "layers_to_transform": [0, 2]},
+        {"target_modules": ["q_proj", "embed_tokens"], "modules_to_save": ["lm_head"]},
+        {"target_modules": r".*\.(q_proj|o_proj)", "rank_pattern": {"o_proj": 3}},
+        {"target_modules": ["gate_proj", "up_proj", "down_proj"], "r": 2},
+    ],
+)
+def test_targets_spelt_out(config: dict[str, Any], keys: dict[str, Any]) -> None:
+    assert trainable_params(read_config(config), read_lora(keys)) == trained(config, keys)
