@@ -165,14 +165,12 @@ def choices(s: Setting, fixed: Mapping[str, str | int | float]) -> list[Choice]:
 
     cp_kind = "ring" if s.stack.name in RING_STACKS else "allgather"
     remats = REMATS_BY_STACK.get(s.stack.name, ("none", "selective", "full"))
+    schedules = SCHEDULES_BY_STACK.get(s.stack.name, ("1f1b", "interleaved"))
+    shardings = SHARDINGS_BY_STACK.get(s.stack.name, ("none", "zero1"))
     return [
         Choice(remat, sharding, schedule, cp_kind)
-        for schedule in of(
-            "schedule", SCHEDULES_BY_STACK.get(s.stack.name, ("1f1b", "interleaved"))
-        )
-        for sharding in of(
-            "optimizer_sharding", SHARDINGS_BY_STACK.get(s.stack.name, ("none", "zero1"))
-        )
+        for schedule in of("schedule", schedules)
+        for sharding in of("optimizer_sharding", shardings)
         for remat in of("remat", remats)
     ]
 
