@@ -86,7 +86,7 @@ def _rule(findings: Sequence[Finding], lines: SourceLines, max_per_rule: int) ->
             yield from _finding(finding, lines, width)
         yield from _wrapped(message, "    ")
         if instead:
-            yield from _wrapped(instead, "    ", "green", lead="instead: ")
+            yield from _wrapped(instead.replace("`", ""), "    ", "green", lead="instead: ")
     known = (_figures(f.cost) for f in shown if not _unknown(f.cost))
     for formula in dict.fromkeys(known):
         yield from _wrapped(formula, "    ", "dim", lead="cost: ")

@@ -1,0 +1,88 @@
+"""No rule names an interface that does not exist.
+
+JAX, optax, tokamax and PyTorch names are looked up live. torch_tpu and torch_xla cannot share an
+environment, so their names are looked up in the manifest that scripts/write_api_names.py writes.
+Neuron's packages on the public index are stubs: its names carry the page that documents them.
+"""
+
+import importlib
+import json
+import re
+import warnings
+from importlib import resources
+from typing import Any
+
+import pytest
+
+from chipshift.audit.rules import rules
+
+MANIFEST: dict[str, Any] = json.loads(
+    resources.files("chipshift.audit").joinpath("api_names.json").read_text("utf-8")
+)
+API = re.compile(r"`((?:jax|optax|tokamax|grain|torch|torch_xla)\.[\w.]+)`")
+
+
+def listed(package: str) -> list[tuple[str, str]]:
+    return [(slug, name) for slug, r in rules().items() for name in getattr(r.names, package)]
+
+
+def found(name: str) -> Any:
+    """The object a dotted name stands for, importing the modules on the way."""
+    parts = name.split(".")
+    thing = importlib.import_module(parts[0])
+    for at, part in enumerate(parts[1:], start=2):
+        if not hasattr(thing, part):
+            importlib.import_module(".".join(parts[:at]))
+        thing = getattr(thing, part)
+    return thing
+
+
+@pytest.mark.parametrize("package", ["jax", "torch"])
+def test_names_that_can_be_imported_here_exist(package: str) -> None:
+    pytest.importorskip(package, reason="looks names up in the package itself")
+    missing = []
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore")  # some of these modules warn when they are imported
+        for slug, name in listed(package):
+            pytest.importorskip(name.partition(".")[0], reason="looks names up in it")
+            try:
+                found(name)
+            except (ImportError, AttributeError) as error:
+                missing.append(f"{slug}: {name}: {error}")
+    assert not missing
+
+
+@pytest.mark.parametrize(
+    ("package", "key"), [("torchtpu", "torch_tpu"), ("torch_xla", "torch_xla")]
+)
+def test_names_of_packages_that_cannot_be_installed_together_stand_in_the_manifest(
+    package: str, key: str
+) -> None:
+    modules: dict[str, list[str]] = MANIFEST[key]["names"]
+    missing = [
+        f"{slug}: {name}"
+        for slug, name in listed(package)
+        if name not in modules
+        and name.rpartition(".")[2] not in modules.get(name.rpartition(".")[0], [])
+    ]
+    assert not missing
+
+
+def test_neuron_names_carry_the_page_that_documents_them() -> None:
+    documented: dict[str, dict[str, str]] = MANIFEST["neuron"]["names"]
+    assert {name for _, name in listed("neuron")} <= set(documented)
+    assert all(set(page) == {"publisher", "page", "date"} for page in documented.values())
+
+
+@pytest.mark.parametrize("slug", list(rules()))
+def test_every_interface_that_a_text_recommends_is_listed_and_so_checked(slug: str) -> None:
+    rule = rules()[slug]
+    names = rule.names
+    known = {*names.jax, *names.torch, *names.torchtpu, *names.torch_xla, *names.neuron}
+    ways = "\n".join((rule.jax, rule.torchtpu, rule.torch_xla, rule.trainium))
+    assert set(API.findall(ways)) <= known
+
+
+def test_the_versions_looked_up_are_those_in_the_manifest() -> None:
+    assert MANIFEST["torch_tpu"]["version"] == "0.2.0"
+    assert MANIFEST["torch_xla"]["version"] == "2.9.0"
