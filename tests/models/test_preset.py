@@ -41,7 +41,6 @@ PUBLISHED = {
     "kimi-k2": 1.03e12,
     "gpt-oss-20b": 20.9e9,
     "gpt-oss-120b": 116.8e9,
-    "llama-4-scout": 109e9,  # with its vision tower, under 1e9
     "llama-4-maverick": 400e9,
     "phi-2": 2.78e9,
     "phi-3-mini": 3.82e9,
