@@ -1,6 +1,6 @@
 """Derive a GPU's kernel calibration curves from measured kernel tables.
 
-usage: gpu_kernels.py SYSTEMS_DATA_DIR SYSTEM CHIP PEAK_BF16 PEAK_FP8 HBM_BYTES_PER_S SMS > out.toml
+usage: gpu_kernels.py SYSTEMS_DATA_DIR SYSTEM CHIP PEAK_BF16 PEAK_FP8 PEAK_FP4 HBM_B_PER_S SMS
 
 SYSTEMS_DATA_DIR is the ``systems/data`` folder of NVIDIA's Apache-2.0 ``aiconfigurator-core``
 wheel (one folder a system, parquet tables by kernel); the tables are read, never kept: only the
@@ -188,13 +188,13 @@ SOURCE = "NVIDIA, aiconfigurator-core 0.12.0 (Apache-2.0) measured kernel tables
 
 def main() -> None:
     folder, system, chip = sys.argv[1:4]
-    bf16, fp8, hbm, sms = map(float, sys.argv[4:8])
+    bf16, fp8, fp4, hbm, sms = map(float, sys.argv[4:9])
     print(f"# {chip}: fitted by benchmarks/calibration/gpu_kernels.py; see docs/calibration.md")
     gemm = read(folder, system, "gemm/*/*/gemm_perf.parquet")
     gemm = gemm[(gemm.m >= 256) & (gemm.n >= 256) & (gemm.k >= 256)]
     for dtype, name, peak, size in (
         ("bfloat16", "bf16", bf16, 2), ("fp8", "fp8", fp8, 1), ("fp8_block", "fp8_block", fp8, 1),
-        ("nvfp4", "nvfp4", 2 * fp8, 0.5),
+        ("nvfp4", "nvfp4", fp4, 0.5),
     ):  # fmt: skip
         part = gemm[gemm.gemm_dtype == dtype]
         if len(part) and peak:

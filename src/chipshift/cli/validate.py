@@ -52,7 +52,7 @@ def command(
     names = ("measured_training.jsonl", "nanotron_h100_sweep.csv")
     rows = [row for path in ([data] if data else map(carried, names)) for row in read_data(path)]
     report = run(rows, everything=everything)
-    left_out = cross_validate(report.scored) if cross else None
+    left_out = cross_validate([row.case for row in report.scored]) if cross else None
     if as_json:
         typer.echo(json.dumps(to_json(report, left_out), allow_nan=False))
     else:

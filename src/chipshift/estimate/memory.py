@@ -84,15 +84,20 @@ def _stage_parts(s: Setting, c: Columns, choice: Choice, policy: Policy, counts:
     gathered = _gathered(s, c, wd, we)
     groups = sum(np.where(g > 1, 1.0, 0.0) for g in (c.tp, c.cp, c.ep, c.pp, c.dp * c.fsdp))
     gradient_bytes = b.gradients * s.trainable
+    beside = s.stack.extra_state_bytes
+    if choice.optimizer_sharding != "none":
+        beside = beside + s.stack.zero_extra_bytes
+    extra = (state(dense, beside, wd) + state(experts, beside, we)) * s.trainable
     return {
         "weights": state(dense, b.weights, wd) + state(experts, b.weights, we),
         "gradients": state(dense, gradient_bytes, gd) + state(experts, gradient_bytes, ge),
-        "optimizer": state(dense, kept, od) + state(experts, kept, oe),
+        "optimizer": state(dense, kept, od) + state(experts, kept, oe) + extra,
         "activations": activations,
         "logits": logits,
         "collectives": gathered,
         "overhead": memory.overhead_bytes(
-            s.stack.context_bytes, s.stack.comm_buffer_bytes, groups, s.stack.fragmentation,
+            s.stack.context_bytes + s.stack.workspace_bytes, s.stack.comm_buffer_bytes, groups,
+            s.stack.fragmentation,
             activations + logits + gathered,
         ),
     }  # fmt: skip
@@ -143,10 +148,14 @@ def stored_bytes(s: Setting, policy: Policy, counts: list[Number], layers: Any, 
     for one, count in zip(layers, counts, strict=True):
         whole, kept = kept_elements(one.stored_elements, policy)
         mixed = kept * policy.every + whole * (1 - policy.every)
-        stored = stored + memory.stored_activation_bytes(
-            mixed, count, flying, s.stack.activation_memory_scale
-        )
+        stored = stored + memory.stored_activation_bytes(mixed, count, flying, activation_scale(s))
     return stored
+
+
+def activation_scale(s: Setting) -> Number:
+    """Stored activations over the bf16 tensors that parallel/remat.py names."""
+    narrow = s.stack.narrow_activations if float(s.bytes.compute) < 2 else 1.0
+    return s.stack.activation_memory_scale * narrow
 
 
 def _gathered(s: Setting, c: Columns, wd: Number, we: Number) -> Number:

@@ -14,6 +14,7 @@ import numpy as np
 from chipshift.estimate.columns import Choice, Columns
 from chipshift.estimate.memory import memory_parts, optimizer_cuts
 from chipshift.estimate.setting import Setting
+from chipshift.estimate.stack import Stack
 from chipshift.estimate.stage import stage_layers, stage_params
 from chipshift.estimate.traffic import (
     LayerTraffic,
@@ -24,6 +25,7 @@ from chipshift.estimate.traffic import (
 )
 from chipshift.estimate.work import EndWork, LayerWork, Times, absent, end_work, layer_work, plus
 from chipshift.fabric import collective_time
+from chipshift.models.model import Layer, MoeMlp
 from chipshift.models.ops import Cut
 from chipshift.parallel import remat, schedule
 from chipshift.parallel.memory import gradient_replicas, optimizer_bytes_per_param
@@ -99,7 +101,7 @@ def _stage_pass(s: Setting, c: Columns, common: Shared, policy: remat.Policy) ->
     parts = [Times(), Times(), Times(), Times()]
     ops: Number = 0.0
     moved: Number = 0.0
-    for one, count in zip(w.layers, counts, strict=True):
+    for (layer, _), one, count in zip(s.model.layers, w.layers, counts, strict=True):
         forward, again = Times(), Times()
         for tensor, times in one.forward.items():
             forward = forward + times
@@ -108,7 +110,7 @@ def _stage_pass(s: Setting, c: Columns, common: Shared, policy: remat.Policy) ->
         for i, times in enumerate((forward, again.times(policy.every), one.input_grad,
                                    one.weight_grad)):  # fmt: skip
             parts[i] = parts[i] + times.times(count)
-        ops = ops + count * s.stack.ops_per_layer
+        ops = ops + count * launched_ops(layer, c.ep, s.stack)
         for tensor in policy.offloaded:
             moved = moved + one.stored_elements.get(tensor, 0.0) * 2 * count * policy.every
     offload = moved * 2 / s.host_link_bytes_per_s if policy.offloaded else 0.0
@@ -203,7 +205,7 @@ def score(s: Setting, c: Columns, choice: Choice, common: Shared | None = None) 
     busy = time["matmul"] + time["attention"] + time["memory_bound"] + bubble
     for axis in AXES:
         busy = busy + exposed[axis]
-    time["other"] = other_s(s, c, policy, one, busy)
+    time["other"] = other_s(s, c, policy, one, serial, busy)
     return Score(
         time=time,
         total=total,
@@ -253,7 +255,8 @@ def _collectives(s: Setting, c: Columns, choice: Choice, policy: remat.Policy, c
     exposed = {
         "tp": exposed_share(tp, st.tp_overlap) * n,
         "cp": exposed_behind(cp, attention, st.cp_overlap, st.comm_tax) * n,
-        "ep": exposed_share(ep, st.ep_overlap) * n,
+        "ep": exposed_share(ep, expert_overlap(st.ep_overlap, st.ep_overlap_interleaved, c.vpp))
+        * n,
         "fsdp": (hidden_gather + hidden_back) * again + first_gather,
         "dp": dp_exposed,
         "pp": exposed_share(pp, st.pp_overlap),
@@ -263,6 +266,30 @@ def _collectives(s: Setting, c: Columns, choice: Choice, policy: remat.Policy, c
         {axis: rename(v, name.format("total_" + axis)) for axis, v in total.items()},
         {axis: rename(v, name.format("exposed_" + axis)) for axis, v in exposed.items()},
     )
+
+
+def launched_ops(layer: Layer, ep: Number, stack: Stack) -> Number:
+    """Ops that the host launches for one layer's forward pass."""
+    if not isinstance(layer.mlp, MoeMlp):
+        return stack.ops_per_layer
+    return routed_ops(
+        stack.ops_per_layer, stack.ops_of_routing, stack.ops_per_expert, layer.mlp.experts, ep
+    )
+
+
+@formula(
+    unit="ops", source="a layer of routed experts launches some for routing and for each expert"
+)
+def routed_ops(ops_per_layer: Number, ops_of_routing: Number, ops_per_expert: Number,
+               experts: Number, ep: Number) -> Number:  # fmt: skip
+    """Ops launched for a layer whose experts are spread over ep devices."""
+    return ops_per_layer + ops_of_routing + ops_per_expert * experts / ep
+
+
+@formula(unit="1", source="virtual stages give the all-to-all another microbatch to hide behind")
+def expert_overlap(plain_share: Number, interleaved_share: Number, vpp: Number) -> Number:
+    """Share of the expert all-to-all that the stack hides."""
+    return np.where(vpp > 1, np.maximum(plain_share, interleaved_share), plain_share)
 
 
 def pipeline_s(s: Setting, c: Columns, w: Work) -> Number:
@@ -293,22 +320,37 @@ def optimizer_traffic_bytes(state: Number, gradient: Number, weight: Number, tra
 
 @formula(unit="s", source="host launches that outlast the device, offload, jitter, fixed costs")
 def other_time(host_s: Number, device_s: Number, microbatches: Number, offload_s: Number,
-               fixed_s: Number, jitter: Number, doublings: Number, busy_s: Number,
+               stall_s: Number, fixed_s: Number, jitter: Number, doublings: Number, busy_s: Number,
                ) -> Number:  # fmt: skip
     """Seconds of no op: host-bound gaps, transfers to the host, waiting for others."""
     gaps = np.maximum(host_s - device_s, 0) + np.maximum(offload_s - device_s, 0)
-    return gaps * microbatches + fixed_s + jitter * doublings * busy_s
+    return (gaps + stall_s) * microbatches + fixed_s + jitter * doublings * busy_s
 
 
-def other_s(s: Setting, c: Columns, policy: remat.Policy, one: _Pass, busy: Number) -> Number:
-    """Time outside ops and collectives."""
+@formula(unit="s", source="host time an op; in a pipeline it grows with each doubling of tp")
+def host_time(host_s_per_op: Number, drag: Number, tp: Number, pp: Number) -> Number:
+    """Seconds of host time for one op."""
+    return host_s_per_op * (1 + drag * np.log2(tp) * np.where(pp > 1, 1.0, 0.0))
+
+
+@formula(unit="s", source="a pipeline whose stages wait for each other's hand-over between nodes")
+def handover(stall_s: Number, pp: Number, nodes: Number) -> Number:
+    """Seconds that one microbatch loses: stall · (pp − 1)/pp where the pipeline crosses nodes."""
+    return stall_s * (1 - 1 / pp) * np.where(nodes > 1, 1.0, 0.0)
+
+
+def other_s(s: Setting, c: Columns, policy: remat.Policy, one: _Pass, serial: Number,
+            busy: Number) -> Number:  # fmt: skip
+    """Time outside ops and collectives; ``serial``: collectives between a microbatch's ops."""
     passes = 3.0 + (policy.every if policy.name == "full" else 0.0)
-    host = one.ops * s.stack.host_s_per_op * passes
+    host = one.ops * passes * host_time(s.stack.host_s_per_op, s.stack.host_drag, c.tp, c.pp)
+    stall = handover(s.stack.pp_stall_s, c.pp, c.links["pp"].n_out)
     doublings = np.log2(np.maximum(s.devices / s.devices_per_host, 1.0))
     replicas = gradient_replicas(c.dp, c.fsdp, c.cp)
     alone = np.where(replicas * c.tp * c.pp > 1, 1.0, 0.0)
     seconds = other_time(
-        host, one.compute.total, c.accumulation, one.offload, s.stack.step_overhead_s,
+        host, one.compute.total + serial, c.accumulation, one.offload, stall,
+        s.stack.step_overhead_s,
         s.stack.jitter_per_doubling * alone, doublings, busy,
     )  # fmt: skip
     return rename(seconds, "other_s")

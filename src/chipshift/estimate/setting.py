@@ -101,7 +101,7 @@ def setting(job: TrainJob, machine: Machine, stack_name: str) -> Setting:
         job=job,
         machine=machine,
         model=job.model,
-        stack=stack(stack_name, chip.key),
+        stack=for_job(stack(stack_name, chip.key), job, chip.family),
         kernels=chosen,
         bytes=sizes,
         sequences=float(job.sequences_per_step.value),
@@ -119,6 +119,16 @@ def setting(job: TrainJob, machine: Machine, stack_name: str) -> Setting:
         peak_dtype=dtype,
         peak_flop_per_s=chip.peak_flop_per_s(dtype),
         heavy_first=_contiguous(job.model.layer_order),
+    )
+
+
+def for_job(constants: Stack, job: TrainJob, family: str) -> Stack:
+    """The stack's constants with what the job's flags say of its kernels."""
+    older = any(f.kind == "attention_kernel" and f.value == "flash" for f in job.flags)
+    if family != "tpu" or not older:
+        return constants
+    return replace(
+        constants, attention_scale=constants.attention_scale * constants.plain_flash_scale
     )
 
 

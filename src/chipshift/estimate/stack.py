@@ -1,7 +1,9 @@
 """The software stack of a run: what it fuses, overlaps and keeps, and what it is seen to reach.
 
 Data in ``stacks/<name>.toml``: each figure with its evidence, and per-chip overrides in
-``[chip.<key>]``. Constants are per stack and chip, never per model or run.
+``[chip.<key>]``; a stack whose speed moved with its releases has ``[[release]]`` blocks with the
+same tables, and ``stack@YY.MM`` names one. Constants are per stack and chip, never per model or
+run.
 """
 
 from __future__ import annotations
@@ -27,13 +29,29 @@ class Stack:
     Attributes:
         matmul_scale, attention_scale, memory_scale: in-situ speed over the kernel's own (1 = as
             the kernel is measured alone; below 1 slower).
+        narrow_matmul_scale, grouped_scale: the same for matmuls in 8 bits or fewer, and for the
+            grouped matmuls of routed experts, on top of matmul_scale.
+        collective_scale: speed of weight gathers and gradient reductions over the same alone.
+        plain_flash_scale: attention's speed where the run's notes say the older flash kernel on a
+            TPU and not splash attention.
         norm_passes, rope_passes, activation_scale, permute_passes, loss_bytes_per_logit: HBM
             passes of the memory-bound ops, forward, as this stack fuses them.
         backward_memory_factor: memory-bound traffic of the backward pass over the forward's.
         cast_passes: passes over a matmul's operands to make their fp8 copies and scales.
         host_s_per_op: host time to launch one op; it paces the device where the ops are shorter.
         ops_per_layer: ops launched a layer, forward; the backward launches twice as many.
+        ops_of_routing, ops_per_expert: more of them in a layer of routed experts, and for each
+            expert that a device holds.
+        host_drag: more host time an op for each doubling of tp, where there is a pipeline.
+        pp_stall_s: time a microbatch that a pipeline between nodes loses to its own hand-over,
+            for one stage of very many ((pp − 1)/pp of it at pp stages).
+        tp_across_scale: speed of tensor-parallel collectives over several nodes, in a step over
+            alone.
         tp_overlap, cp_overlap, ep_overlap, pp_overlap: share of these collectives hidden.
+        ep_overlap_interleaved: the same of the expert all-to-all where virtual stages let another
+            microbatch compute meanwhile.
+        ep_once_per_node: 1 where a token crosses to a node once however many of its experts are
+            there (DeepEP and its kin), 0 where once for each expert.
         fsdp_overlap, dp_overlap: share of the compute that can hide weight gathers and gradient
             reductions.
         comm_tax: slowdown of compute while a collective runs beside it, a share of its time.
@@ -43,6 +61,13 @@ class Stack:
         jitter_per_doubling: step-time growth for each doubling of the hosts.
         step_overhead_s: fixed time a step (loss reading, gradient norm, optimizer launch).
         activation_memory_scale: stored activations over the tensors named in parallel/remat.py.
+        narrow_activations: stored activations of a job in 8 bits or fewer over a bf16 job's
+            (inputs of its matmuls are kept as they were cast).
+        extra_state_bytes: bytes kept for each parameter beside weights, gradients and optimizer
+            state (bf16 gradients beside accumulated fp32 ones).
+        zero_extra_bytes: more of them under ZeRO-1 and 2 (the flat buffer that weights are
+            gathered into).
+        workspace_bytes: what the libraries hold of the allocator's memory throughout.
         working_layers: layers' worth of full activations alive while one is recomputed.
         gathered_layers: layers' worth of gathered weights alive at once.
         logit_memory_bytes: bytes kept for each logit element.
@@ -57,6 +82,10 @@ class Stack:
     matmul_scale: float = 1.0
     attention_scale: float = 1.0
     memory_scale: float = 1.0
+    narrow_matmul_scale: float = 1.0
+    grouped_scale: float = 1.0
+    collective_scale: float = 1.0
+    plain_flash_scale: float = 1.0
     norm_passes: float = 4.0
     rope_passes: float = 2.0
     activation_scale: float = 1.0
@@ -66,6 +95,13 @@ class Stack:
     cast_passes: float = 1.5
     host_s_per_op: float = 0.0
     ops_per_layer: float = 20.0
+    host_drag: float = 0.0
+    pp_stall_s: float = 0.0
+    tp_across_scale: float = 1.0
+    ops_of_routing: float = 0.0
+    ops_per_expert: float = 0.0
+    ep_once_per_node: float = 0.0
+    ep_overlap_interleaved: float = 0.0
     tp_overlap: float = 0.2
     cp_overlap: float = 0.7
     ep_overlap: float = 0.0
@@ -79,6 +115,10 @@ class Stack:
     jitter_per_doubling: float = 0.005
     step_overhead_s: float = 0.01
     activation_memory_scale: float = 1.0
+    narrow_activations: float = 0.7
+    extra_state_bytes: float = 0.0
+    zero_extra_bytes: float = 0.0
+    workspace_bytes: float = 0.0
     working_layers: float = 1.0
     gathered_layers: float = 2.0
     logit_memory_bytes: float = 10.0
@@ -102,17 +142,33 @@ def stack(name: str, chip_key: str) -> Stack:
     Raises:
         InputError: a stack that is not known.
     """
-    if name not in STACKS:
+    base, _, release = name.partition("@")
+    if base not in STACKS:
         raise InputError(
-            f"stack '{name}' is not known{nearest(name, STACKS)} (expected one of "
-            f"{', '.join(STACKS)})"
+            f"stack '{name}' is not known{nearest(base, STACKS)} (expected one of "
+            f"{', '.join(STACKS)}, and @YY.MM for a release of it)"
         )
-    data = _data(name)
     numbers = {field.name for field in fields(Stack)} - {"name"}
     chosen: dict[str, float] = {}
-    for table in (data.get("constants", {}), data.get("chip", {}).get(chip_key, {})):
+    for table in _tables(base, release, chip_key):
         chosen |= {key: _number(entry) for key, entry in table.items() if key in numbers}
     return replace(Stack(name), **chosen)  # type: ignore[arg-type]
+
+
+def _tables(base: str, release: str, chip_key: str) -> list[dict[str, Any]]:
+    """Tables of constants that hold, the later overriding: stack, chip, then each release reached.
+
+    A stack without runs of its own names another in ``inherits``. ``[[release]]`` blocks stand
+    oldest first and say ``since``; without a release the newest holds.
+    """
+    data = _data(base)
+    if "inherits" in data:
+        return _tables(str(data["inherits"]), release, chip_key)
+    found = [data.get("constants", {}), data.get("chip", {}).get(chip_key, {})]
+    for block in data.get("release", []):
+        if not release or release >= str(block["since"]):
+            found += [block.get("constants", {}), block.get("chip", {}).get(chip_key, {})]
+    return found
 
 
 def _number(entry: Any) -> float:
@@ -121,9 +177,9 @@ def _number(entry: Any) -> float:
 
 def sources(name: str, chip_key: str) -> dict[str, str]:
     """For each constant of a stack on a chip, the evidence it rests on ("" key = the default)."""
-    data = _data(name)
+    base, _, release = name.partition("@")
     out = {"": f"default for stacks without own evidence (estimate/stack.py), stack {name}"}
-    for table in (data.get("constants", {}), data.get("chip", {}).get(chip_key, {})):
+    for table in _tables(base, release, chip_key):
         out |= {k: str(e["evidence"]) for k, e in table.items() if isinstance(e, dict)}
     return out
 

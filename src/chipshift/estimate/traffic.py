@@ -40,6 +40,12 @@ def ring_time(cp: Number, step_s: Number, tensors: Number) -> Number:
     return (cp - 1) * step_s * tensors
 
 
+@formula(unit="s", source="a collective beside compute runs at a share of its own speed")
+def in_place(alone_s: Number, scale: Number) -> Number:
+    """Seconds of a collective in a step that takes ``alone_s`` by itself."""
+    return alone_s / scale
+
+
 @dataclass(frozen=True)
 class LayerTraffic:
     """Collectives of one layer, seconds.
@@ -73,6 +79,7 @@ def layer_traffic(s: Setting, c: Columns, sequence_parallel: bool, cp_kind: str,
         pair = collective_time("all_gather", v_tp, tp) + collective_time("reduce_scatter", v_tp, tp)
     else:
         pair = collective_time("all_reduce", v_tp, tp)
+    pair = in_place(pair, np.where(tp.n_out > 1, s.stack.tp_across_scale, 1.0))
     zero: Number = 0.0
     cp_forward = cp_backward = ep_each = zero
     if attention is not None:
@@ -88,7 +95,8 @@ def layer_traffic(s: Setting, c: Columns, sequence_parallel: bool, cp_kind: str,
             cp_backward = cp_forward + collective_time("reduce_scatter", v_cp, c.links["cp"])
     if isinstance(layer.mlp, MoeMlp):
         v_ep = traffic.expert_bytes(tokens, layer.mlp.top_k, s.model.d_model, act, c.ep, sp)
-        ep_each = collective_time("all_to_all", v_ep, c.links["ep"])
+        once = traffic.once_per_node(layer.mlp.top_k, c.links["ep"].n_out, s.stack.ep_once_per_node)
+        ep_each = collective_time("all_to_all", v_ep * once, c.links["ep"])
     gather, reduce = _weights(s, c, kind)
     return LayerTraffic(
         tp_forward=rename(pair * 2, "tp_forward_s"),
@@ -112,7 +120,7 @@ def _weights(s: Setting, c: Columns, kind: int) -> tuple[Number, Number]:
         if isinstance(s.model.layers[kind][0].mlp, MoeMlp):
             v_experts = traffic.weight_gather_bytes(experts, size)
             time = time + collective_time(operation, v_experts, c.links["expert_weights"])
-        out.append(time)
+        out.append(in_place(time, s.stack.collective_scale))
     return out[0], out[1]
 
 
@@ -128,4 +136,4 @@ def gradient_sum_s(s: Setting, c: Columns, dense: Number, experts: Number) -> Nu
     if any(isinstance(layer.mlp, MoeMlp) for layer, _ in s.model.layers):
         v_experts = traffic.gradient_reduce_bytes(experts / we, s.bytes.reduce)
         time = time + collective_time("all_reduce", v_experts, c.links["expert_dp"])
-    return rename(time, "gradient_sum_s")
+    return rename(in_place(time, s.stack.collective_scale), "gradient_sum_s")

@@ -210,7 +210,7 @@ def matmul_kernel_of(op: Op, kernels: Kernels, stack: Stack) -> MatmulKernel:
     """A matmul's kernel at the stack's speed: head and router in bf16, experts grouped."""
     small = op.name in ("router", "lm_head")
     own = kernels.grouped if op.kind == "grouped_matmul" else kernels.matmul
-    return scaled(kernels.plain if small else own, stack.matmul_scale)
+    return scaled(kernels.plain if small else own, _matmul_scale(op, kernels, stack, small))
 
 
 def attention_kernel_of(kernels: Kernels, stack: Stack) -> AttentionKernel:
@@ -228,6 +228,14 @@ def memory_side(op: Op, kernels: Kernels, stack: Stack) -> tuple[Number, Number]
     moved = pass_bytes(op.elements, passes, element_bytes)
     rate = kernels.stream_e_hbm * stack.memory_scale
     return moved, roof.stream_time(moved, kernels.hbm_bytes_per_s, rate)
+
+
+def _matmul_scale(op: Op, kernels: Kernels, stack: Stack, small: bool) -> Number:
+    """In-situ speed of a matmul under a stack, over the kernel's own."""
+    scale = stack.matmul_scale
+    if float(kernels.matmul.in_bytes) < 2 and not small:
+        scale = scale * stack.narrow_matmul_scale
+    return scale * stack.grouped_scale if op.kind == "grouped_matmul" else scale
 
 
 def _cast_s(op: Op, kernels: Kernels, stack: Stack, kernel: MatmulKernel) -> Number:

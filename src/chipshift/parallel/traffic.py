@@ -8,6 +8,8 @@ from __future__ import annotations
 
 from typing import Any
 
+import numpy as np
+
 from chipshift.worked import formula
 
 Number = Any
@@ -43,6 +45,16 @@ def expert_bytes(tokens: Number, top_k: Number, d_model: Number, act_bytes: Numb
                  sp: Number) -> Number:  # fmt: skip
     """V of one all-to-all over ep: ep devices' tokens × top-k rows."""
     return tokens * top_k * d_model * act_bytes / sp * ep
+
+
+@formula(unit="1", source="expected distinct nodes of k uniform picks of n: n·(1 − ((n − 1)/n)^k)")
+def once_per_node(top_k: Number, nodes: Number, applies: Number) -> Number:
+    """Rows an all-to-all between nodes moves when a token crosses to a node once, over top-k.
+
+    1 inside a single node, and where ``applies`` is 0.
+    """
+    distinct = nodes * (1 - ((nodes - 1) / nodes) ** top_k) / top_k
+    return np.where((nodes > 1) * applies > 0, np.minimum(distinct, 1.0), 1.0)
 
 
 @formula(unit="B", source="the activations between two stages, cut by sequence parallelism")

@@ -85,10 +85,9 @@ def marks_of(machine: Mapping[str, Any], names: Sequence[str]) -> tuple[Mark, ..
 
 
 def plotted(machines: Sequence[Mapping[str, Any]]) -> list[str]:
-    """Ops with matmuls that take most time anywhere, in order of the network.
+    """Ops with matmuls that take most time anywhere: forward passes, and attention's backward.
 
-    Forward passes, and attention's backward: the gradients of a matmul have the same intensity
-    as its forward pass and lie under it.
+    The gradients of a matmul have the same intensity as its forward pass and lie under it.
     """
     spent: dict[str, float] = {}
     for machine in machines:
@@ -96,8 +95,7 @@ def plotted(machines: Sequence[Mapping[str, Any]]) -> list[str]:
             if op["flops"] > 0 and not op["name"].endswith("_grad"):
                 share = op["time_s"] * op["count"] / machine["peak_flop_per_s"]
                 spent[op["name"]] = max(spent.get(op["name"], 0.0), share)
-    most = sorted(spent, key=lambda name: -spent[name])[:MOST_MARKS]
-    return [name for name in spent if name in most]
+    return sorted(spent, key=lambda name: -spent[name])[:MOST_MARKS]
 
 
 def rooflines(machines: Sequence[Mapping[str, Any]]) -> dict[str, Any] | None:
@@ -114,13 +112,7 @@ def rooflines(machines: Sequence[Mapping[str, Any]]) -> dict[str, Any] | None:
     listed = list(dict.fromkeys(name for table in tables for name in table))
     total = [sum(op["time_s"] * op["count"] for op in m["ops"]) for m in machines]
     rows = [{"name": name, "on": [t.get(name) for t in tables]} for name in listed]
-    return {
-        "picture": roofline(roofs),
-        "machines": machines,
-        "rows": rows,
-        "totals": total,
-        "dtypes": list(dict.fromkeys(d for m in machines for d in m["ridge_flop_per_byte"])),
-    }
+    return {"picture": roofline(roofs), "machines": machines, "rows": rows, "totals": total}
 
 
 def _near(point: Point, step_time_s: float, usd: float) -> bool:

@@ -42,7 +42,8 @@ class Case:
     Attributes:
         machine: its name, for ``machines.parse_machine``.
         remats: the rematerialisation that the source states, or, where it states none, the
-            choices to go through in order until one fits (``assumed`` says so then).
+            choices to go through in order until one fits (``inferred`` says so then).
+        release: year and month of the stack's release, where the source states one.
         publisher: repository or site of the source, without the page; with ``model`` it names
             the group that is left out whole in a cross-validation.
         groups: names of the special groups that it belongs to (``moe``, ``fp8`` ...).
@@ -66,6 +67,12 @@ class Case:
     measured: Measured
     groups: tuple[str, ...] = ()
     inferred: tuple[tuple[str, str, str], ...] = ()
+    release: str = ""
+
+    @property
+    def stack_release(self) -> str:
+        """The stack, with its release where the source states one (``megatron@26.04``)."""
+        return f"{self.stack}@{self.release}" if self.release else self.stack
 
     @property
     def tokens_per_step(self) -> float:

@@ -10,7 +10,7 @@ from pathlib import Path
 from typing import Any
 
 from chipshift.errors import InputError
-from chipshift.jobs.job import Assumed, Given, Stated, TrainJob
+from chipshift.jobs.job import Assumed, Flag, Given, Stated, TrainJob
 from chipshift.jobs.plan import Plan
 from chipshift.validate.case import Case, Measured, Skip, fill
 from chipshift.validate.rows import (
@@ -90,7 +90,24 @@ def to_case(row: Row, file: str = "", line: int | None = None) -> Case | Skip:
         measured=_measured(row),
         groups=_groups(row),
         inferred=tuple(inferred),
+        release=release_of(row),
     )
+
+
+def release_of(row: Row) -> str:
+    """``YY.MM`` of a NeMo container or recipe tag, or '' where none is stated."""
+    if row["stack"] != "megatron":
+        return ""
+    text = f"{row.get('framework') or ''} {row.get('notes') or ''}"
+    found = re.search(r"(?:NeMo|Release|container|tag v?) ?(\d\d\.\d\d)", text)
+    if found:
+        return found[1]
+    rounds = re.search(r"MLPerf Training (v\d\.\d)", text)
+    return ROUNDS.get(rounds[1], "") if rounds else ""
+
+
+ROUNDS = {"v3.0": "23.04", "v3.1": "23.09", "v4.0": "24.04", "v4.1": "24.09", "v5.0": "25.04"}
+"""Release of NVIDIA's framework that each MLPerf Training round ran (from its submissions)."""
 
 
 def _unusable(row: Row) -> str:
@@ -166,10 +183,12 @@ def plan_of(row: Row, inferred: list[tuple[str, str, str]]) -> Plan | str:
         if fsdp == 1 and dp > 1:
             fill(inferred, "optimizer sharding", sharding, f"not stated, {stack}'s default")
     microbatch, accumulation = _microbatch(row, dp * fsdp, tp * cp * pp, inferred)
+    etp = 0
     if (dp * fsdp * cp) % ep:
         # Megatron's experts may be spread over the tensor-parallel devices as well.
-        ep = math.gcd(ep, dp * fsdp * cp)
-        fill(inferred, "ep", ep, "the part of the stated ep that divides dp·fsdp·cp")
+        etp, ep = 1, math.gcd(ep, dp * fsdp * cp * tp)
+        fill(inferred, "etp", etp, "the stated ep does not divide dp·fsdp·cp")
+    vpp = _virtual_stages(row, pp, p.get("vpp"), inferred)
     remat = remat_of(row)
     return Plan(
         dp=dp,
@@ -177,16 +196,35 @@ def plan_of(row: Row, inferred: list[tuple[str, str, str]]) -> Plan | str:
         tp=tp,
         cp=cp,
         ep=ep,
+        etp=etp,
         pp=pp,
-        vpp=int(p.get("vpp") or 1) if pp > 1 else 1,
+        vpp=vpp,
         microbatch=microbatch,
         accumulation=accumulation,
         remat=remat or PLANNERS_ORDER[0],
         optimizer_sharding=sharding if fsdp == 1 and dp > 1 else "none",
-        schedule="interleaved" if pp > 1 and int(p.get("vpp") or 1) > 1 else "1f1b",
+        schedule="interleaved" if vpp > 1 else "1f1b",
         cp_kind="ring" if stack in ("torchtitan", "maxtext") else "allgather",
         sequence_parallel=p.get("sp") is not False or tp == 1,
     )
+
+
+DEEPEST = 12
+"""Most virtual stages that Megatron's published recipes use."""
+
+
+def _virtual_stages(
+    row: Row, pp: int, stated: float | None, inferred: list[tuple[str, str, str]]
+) -> int:
+    """Model chunks a pipeline rank: as stated, else as deep as divides, as Megatron's recipes."""
+    if pp == 1:
+        return 1
+    if stated or str(row["stack"]) != "megatron":
+        return int(stated or 1)
+    layers = int(row["model"]["layers"])
+    deepest = max((v for v in range(1, DEEPEST + 1) if layers % (pp * v) == 0), default=1)
+    fill(inferred, "vpp", deepest, "not stated: the deepest interleaving that divides the layers")
+    return deepest
 
 
 def _data_axes(
@@ -260,8 +298,16 @@ def _job(
         plan=given(plan),
         task=task,
         trainable_fraction=0.0 if task == "lora" else 1.0,
+        flags=_flags(row, file, line),
         assumed=tuple(inferred),
     )
+
+
+def _flags(row: Row, file: str, line: int | None) -> tuple[Flag, ...]:
+    """The attention kernel, where the notes of a PyTorch/XLA run name the older one."""
+    if row["stack"] in ("torch_xla", "torchax") and "flash attention" in str(row.get("notes")):
+        return (Flag("attention_kernel", "notes", "flash", file, line),)
+    return ()
 
 
 def cases(rows: Iterable[Case | Skip]) -> list[Case]:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import functools
-from collections.abc import Callable, Iterable
+from collections.abc import Iterable
 from dataclasses import asdict, dataclass, replace
 from importlib import resources
 from pathlib import Path
@@ -11,6 +11,7 @@ from typing import Any
 
 from chipshift.errors import InputError
 from chipshift.estimate.estimate import estimate
+from chipshift.estimate.stack import stack as stack_constants
 from chipshift.jobs.job import TrainJob
 from chipshift.jobs.plan import Plan
 from chipshift.machines.machine import Machine
@@ -54,16 +55,23 @@ def carried(name: str) -> Path:
 
 
 def predict_plan(job: TrainJob, plan: Plan, machine: Machine, stack: str) -> Prediction:
-    """The estimate of one plan as a prediction."""
+    """The estimate of one plan as a prediction.
+
+    ``memory_bytes`` is what the framework's allocator holds at its peak, as the runs report it:
+    the estimate's total less the driver's context and the communication library's buffers.
+    """
     found = estimate(job, plan, machine, stack)
     memory = {key: float(value) for key, value in found.memory.items()}
+    constants = stack_constants(stack, machine.chip.key)
     state = sum(memory[key] for key in ("weights", "gradients", "optimizer"))
+    groups = sum(n > 1 for n in (plan.tp, plan.cp, plan.ep, plan.pp, plan.dp * plan.fsdp))
+    outside = constants.context_bytes + groups * constants.comm_buffer_bytes
     parts = {key: float(value) for key, value in found.time.items()}
     parts |= {f"{axis} collectives": float(v) for axis, v in found.collectives_exposed.items()}
     return Prediction(
         step_time_s=float(found.step_time_s),
-        state_memory_bytes=state,
-        memory_bytes=memory["total"],
+        state_memory_bytes=state + constants.workspace_bytes,
+        memory_bytes=memory["total"] - outside,
         fits=found.fits,
         parts_s={key: value for key, value in parts.items() if value},
     )
@@ -84,7 +92,7 @@ def predict_case(case: Case, predict: Predict) -> Scored:
     found: Prediction | None = None
     for remat in case.remats:
         plan = replace(case.plan, remat=remat)
-        found = predict(case.job, plan, machine, case.stack)
+        found = predict(case.job, plan, machine, case.stack_release)
         if found.fits:
             break
     if found is None:
@@ -98,7 +106,6 @@ class Report:
 
     Attributes:
         baseline: the naive estimate's errors on the same headline rows, by chip.
-        coverage: share of the headline rows that were scored, by chip.
     """
 
     rows: int
@@ -185,6 +192,3 @@ def _record(row: Scored) -> dict[str, Any]:
         "rel_error": {name: row.error.get(name) for name in MEASURES},
         "inferred": [{"what": w, "value": v, "why": why} for w, v, why in c.inferred],
     }
-
-
-Progress = Callable[[int], None]

@@ -84,7 +84,8 @@ def by(rows: Iterable[Scored], key: Callable[[Case], Iterable[str]]) -> dict[str
 
 GROUPINGS: dict[str, Callable[[Case], Iterable[str]]] = {
     "chip": lambda c: (c.chip,),
-    "framework": lambda c: (f"{c.chip} {c.stack}",),
+    "framework": lambda c: (c.stack,),
+    "chip_framework": lambda c: (f"{c.chip} {c.stack}",),
     "source": lambda c: (c.publisher,),
     "task": lambda c: (c.task,),
     "group": lambda c: c.groups,
@@ -93,11 +94,16 @@ GROUPINGS: dict[str, Callable[[Case], Iterable[str]]] = {
 
 
 def headline(rows: Iterable[Scored], *, everything: bool = False) -> list[Scored]:
-    """The rows that count for a chip: grade A pretraining, the sweep; or ``everything``."""
-    return [
-        row
-        for row in rows
-        if everything or (row.case.quality == "A" and row.case.task in ("pretrain", "sweep"))
+    """The rows that count for a chip: grade A pretraining, or ``everything``.
+
+    Sweep rows count only where there are no others: they stress bad plans on purpose.
+    """
+    found = list(rows)
+    if everything:
+        return found
+    records = [row for row in found if row.case.task != "sweep"]
+    return [r for r in records if r.case.quality == "A" and r.case.task == "pretrain"] or [
+        row for row in found if row.case.task == "sweep"
     ]
 
 
@@ -105,7 +111,7 @@ def groupings(rows: list[Scored], *, everything: bool = False) -> dict[str, dict
     """Every grouping; the chip's is of the headline rows."""
     counted = headline(rows, everything=everything)
     return {
-        name: by(rows if name in ("task", "source") else counted, key)
+        name: by(rows if name in ("task", "source", "group") else counted, key)
         for name, key in GROUPINGS.items()
     }
 

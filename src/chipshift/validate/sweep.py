@@ -97,6 +97,7 @@ def to_case(row: Mapping[str, str], index: int, file: str = "") -> Case | Skip:
         remats=("none",),
         measured=_measured(row, sequences * seq_len, 8 * nodes),
         groups=_groups(row, hidden, tp, pp),
+        release="1" if row.get("after_pp_fix") == "True" else "0",
     )
 
 

@@ -28,8 +28,6 @@ def print_report(report: Report, cross: dict[str, Summary] | None = None) -> Non
     for i, head in enumerate(heads + (["left out"] if cross is not None else [])):
         table.add_column(head, justify="left" if i == 0 else "right")
     for chip, found in report.by["chip"].items():
-        if chip == "h100" and not report.baseline.get(chip):
-            continue
         naive = report.baseline.get(chip)
         row = [chip, str(found.n), percent(found.median_abs_rel), percent(found.p90_abs_rel)]
         row += [percent(found.bias), percent(naive.median_abs_rel if naive else None)]
@@ -39,7 +37,11 @@ def print_report(report: Report, cross: dict[str, Summary] | None = None) -> Non
         table.add_row(*row)
     if table.row_count:
         console.print(table)
-    for title, key in (("By stack", "framework"), ("By group", "group"), ("By task", "task")):
+    for title, key in (
+        ("By chip and stack", "chip_framework"),
+        ("By group", "group"),
+        ("By task", "task"),
+    ):
         console.print(_groups(title, report.by[key]))
     _print_ratios(console, report)
     for line in sweep_lines([row for row in report.scored if row.case.task == "sweep"]):

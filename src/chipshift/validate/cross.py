@@ -1,0 +1,47 @@
+"""Cross-validation: the error on a model of a publisher that the constants were fitted without."""
+
+from __future__ import annotations
+
+from collections import defaultdict
+
+import numpy as np
+
+from chipshift.validate.baseline import group
+from chipshift.validate.case import Case
+from chipshift.validate.fit import Fit, usable
+from chipshift.validate.score import Summary, summary
+
+
+def cross_validate(cases: list[Case]) -> dict[str, Summary]:
+    """Summaries by chip of grade A pretraining runs, each timed under constants fitted without it.
+
+    Stack by stack: all constants are fitted, then for each model of a publisher once more without
+    its runs on that chip (one Gauss-Newton step from the full fit, which the priors keep small).
+    """
+    errors: dict[str, list[float]] = defaultdict(list)
+    stacks: dict[str, list[Case]] = defaultdict(list)
+    for case in cases:
+        if case.task == "pretrain":
+            stacks[case.stack].append(case)
+    for members in stacks.values():
+        runs = usable(members)
+        if runs:
+            for chip, found in left_out_errors(Fit(runs)).items():
+                errors[chip] += found
+    return {chip: summary(found) for chip, found in sorted(errors.items())}
+
+
+def left_out_errors(fit: Fit) -> dict[str, list[float]]:
+    """Signed relative errors by chip, each run timed without its own group."""
+    x = fit.solve()
+    fit.normal(x, np.ones(len(fit.runs)))
+    groups: dict[tuple[str, ...], list[int]] = defaultdict(list)
+    for j, run in enumerate(fit.runs):
+        groups[group(run.case)].append(j)
+    out: dict[str, list[float]] = defaultdict(list)
+    for rows in groups.values():
+        without = fit.without(x, rows)
+        times = np.exp(fit.log_times(without, rows) - fit.truth[rows])
+        for j, ratio in zip(rows, times, strict=True):
+            out[fit.runs[j].case.chip].append(float(ratio) - 1)
+    return out
