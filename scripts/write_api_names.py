@@ -42,22 +42,24 @@ def main() -> None:
     options = argparse.ArgumentParser(description=__doc__)
     options.add_argument("--torch-tpu", default="0.2.0")
     options.add_argument("--torch-xla", default="2.9.0")
+    options.add_argument("--only", choices=["torch_tpu", "torch_xla"], help="keep the other")
     options.add_argument("--torch", default="torch==2.13.0", help="what pip installs as PyTorch")
     chosen = options.parse_args()
     kept = json.loads(MANIFEST.read_text()) if MANIFEST.exists() else {}
-    manifest: dict[str, Any] = {
-        "torch_tpu": {
+    manifest: dict[str, Any] = {"neuron": {"names": {}}, **kept}
+    if chosen.only != "torch_xla":
+        torch = "-".join(Path(chosen.torch).name.split("-")[:2])
+        manifest["torch_tpu"] = {
             "version": chosen.torch_tpu,
-            "read": f"by importing it beside {'-'.join(Path(chosen.torch).name.split('-')[:2])}",
+            "read": f"by importing it beside {torch}",
             "names": names_of_torch_tpu(chosen.torch_tpu, chosen.torch),
-        },
-        "torch_xla": {
+        }
+    if chosen.only != "torch_tpu":
+        manifest["torch_xla"] = {
             "version": chosen.torch_xla,
             "read": "from the Python sources in its wheel",
             "names": names_of_wheel("torch_xla", chosen.torch_xla),
-        },
-        "neuron": kept.get("neuron", {"names": {}}),
-    }
+        }
     MANIFEST.write_text(json.dumps(manifest, indent=1, sort_keys=True) + "\n")
 
 
@@ -68,6 +70,7 @@ def names_of_wheel(package: str, version: str) -> dict[str, list[str]]:
         subprocess.run([*pip, f"{package}=={version}"], check=True)
         (wheel,) = Path(folder).glob("*.whl")
         names: dict[str, list[str]] = {}
+        stars: dict[str, list[str]] = {}
         with zipfile.ZipFile(wheel) as archive:
             for member in sorted(archive.namelist()):
                 parts = member.removesuffix(".py").removesuffix("/__init__").split("/")
@@ -75,6 +78,14 @@ def names_of_wheel(package: str, version: str) -> dict[str, list[str]]:
                     continue
                 tree = ast.parse(archive.read(member))
                 names[".".join(parts)] = sorted({n for n in defined(tree) if n[0] != "_"})
+                stars[".".join(parts)] = [
+                    ".".join([*parts[: len(parts) - node.level + is_package], node.module or ""])
+                    for node in ast.walk(tree)
+                    if isinstance(node, ast.ImportFrom) and node.names[0].name == "*"
+                    for is_package in [member.endswith("/__init__.py")]
+                ]
+    for module, sources in stars.items():
+        names[module] = sorted({*names[module], *(n for s in sources for n in names.get(s, []))})
     return names
 
 
@@ -90,7 +101,11 @@ def defined(tree: ast.Module) -> Iterator[str]:
         if isinstance(node, ast.FunctionDef | ast.AsyncFunctionDef | ast.ClassDef):
             yield node.name
         elif isinstance(node, ast.Import | ast.ImportFrom):
-            yield from (alias.asname or alias.name.split(".")[0] for alias in node.names)
+            yield from (
+                alias.asname or alias.name.split(".")[0]
+                for alias in node.names
+                if alias.name != "*"
+            )
         elif isinstance(node, ast.Assign | ast.AnnAssign):
             targets = node.targets if isinstance(node, ast.Assign) else [node.target]
             yield from (target.id for target in targets if isinstance(target, ast.Name))

@@ -39,6 +39,28 @@ PUBLISHED = {
     "deepseek-v2": 236e9,
     "deepseek-v2-lite": 15.7e9,
     "kimi-k2": 1.03e12,
+    "gpt-oss-20b": 20.9e9,
+    "gpt-oss-120b": 116.8e9,
+    "llama-4-maverick": 400e9,
+    "phi-2": 2.78e9,
+    "phi-3-mini": 3.82e9,
+    "phi-4": 14.7e9,
+    "phi-3.5-moe": 41.9e9,
+    "gpt2": 124e6,
+    "gpt2-xl": 1.56e9,
+    "gpt-j-6b": 6.05e9,
+    "gpt-neox-20b": 20.6e9,
+    "bloom-176b": 176.2e9,
+    "falcon-40b": 41.3e9,
+    "olmo-2-13b": 13.7e9,
+    "olmoe-1b-7b": 6.92e9,
+    "command-r-plus": 104e9,
+    "nemotron-4-340b": 341e9,
+    "qwen3-next-80b-a3b": 80e9,
+    "mamba-2.8b": 2.77e9,
+    "jamba-v0.1": 51.6e9,
+    "bert-base": 110e6,
+    "modernbert-large": 395e6,
 }
 ACTIVE = {  # "activated parameters", where the publisher prints them and counts both embeddings
     "mixtral-8x7b": 12.9e9,
@@ -46,6 +68,10 @@ ACTIVE = {  # "activated parameters", where the publisher prints them and counts
     "qwen3-30b-a3b": 3.3e9,
     "qwen3-235b-a22b": 22e9,
     "deepseek-v2": 21e9,
+    "llama-4-scout": 17e9,
+    "llama-4-maverick": 17e9,
+    "olmoe-1b-7b": 1.3e9,
+    "jamba-v0.1": 12e9,
 }
 LLAMA3 = ("debugmodel", "1B", "3B", "8B", "70B", "405B")
 QWEN3 = (
@@ -61,6 +87,8 @@ QWEN3 = (
     "30B-A3B",
     "235B-A22B",
 )
+GPT_OSS = ("debugmodel", "20b", "120b")
+QWEN3_5 = ("0.8B", "2B", "4B", "9B", "27B", "35B-A3B", "122B-A10B", "397B-A17B")
 DEEPSEEK = ("debugmodel", "16B", "236B", "671B")
 
 
@@ -84,7 +112,9 @@ def test_qwen3_without_embeddings_as_its_card_says() -> None:
     ("family", "size"),
     [("llama3", s) for s in LLAMA3]
     + [("qwen3", s) for s in QWEN3]
-    + [("deepseek_v3", s) for s in DEEPSEEK],
+    + [("deepseek_v3", s) for s in DEEPSEEK]
+    + [("gpt_oss", s) for s in GPT_OSS]
+    + [("qwen3_5", s) for s in QWEN3_5],
 )
 def test_every_flavour_of_torchtitan_is_shipped(family: str, size: str) -> None:
     assert params(flavour(family, size)) > 0

@@ -52,7 +52,9 @@ def test_diffusion_transformers_and_unets(config: dict[str, Any]) -> None:
 
 @pytest.mark.parametrize("name", names())
 def test_every_preset(name: str) -> None:
-    expected = count(json.loads((FOLDER / f"{name}.json").read_text()))
+    config = json.loads((FOLDER / f"{name}.json").read_text())
+    masked = config["architectures"][0].endswith("ForMaskedLM")
+    expected = count(config, "AutoModelForMaskedLM" if masked else "AutoModelForCausalLM")
     model = preset(name)
     assert (params(model), params_embedding(model)) == (expected.total, expected.embedding)
 

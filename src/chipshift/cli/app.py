@@ -25,6 +25,7 @@ COMMANDS.update(
     chips="The chips known, each figure with its source; side by side in the same units.",
     fabric="Where mesh axes sit on a machine, and how long collectives take there.",
     read="What a job file is understood to say, assumed and ignored, line by line.",
+    roofline="Where each op of a job sits under each chip's roof, and why it is bound there.",
     trace="Run a step a few times on the CPU and count recompiles, host reads, graph breaks.",
 )
 

@@ -11,7 +11,9 @@ from chipshift.flows.assess import Assessment, Sizings, Target
 from chipshift.flows.launch import maxtext
 from chipshift.flows.options import Options
 from chipshift.flows.run import Run, run_of
+from chipshift.flows.verdict import band_edge, flip_price, half_width, headroom, ratio_of
 from chipshift.machines.names import readings
+from chipshift.worked import leaf
 from chipshift.worked.tree import as_json as worked_json
 
 SCHEMA = "chipshift/assess/1"
@@ -160,15 +162,44 @@ def _measured(a: Assessment) -> dict[str, Any]:
 
 def explained_json(a: Assessment) -> dict[str, Any]:
     """The figures of present and targets with their working, for ``--explain`` and the report."""
+    now = _explained(a.present)
+    return {
+        "from": estimate_json(now),
+        "targets": [
+            {} if t.estimate is None else _explained_target(now, _explained(t.estimate))
+            for t in a.targets
+        ],
+    }
 
-    def again(e: Estimate) -> dict[str, Any]:
-        full = estimate(e.job, e.plan, e.machine, e.stack, price=e.price, explain=True)
-        return estimate_json(full)
 
-    def target(t: Target) -> dict[str, Any]:
-        if t.estimate is None:
-            return {}
-        carried = None if t.unchanged is None else again(t.unchanged)
-        return {**again(t.estimate), "unchanged_plan": carried}
+def _explained(e: Estimate) -> Estimate:
+    return estimate(e.job, e.plan, e.machine, e.stack, price=e.price, explain=True)
 
-    return {"from": again(a.present), "targets": [target(t) for t in a.targets]}
+
+def _explained_target(now: Estimate, then: Estimate) -> dict[str, Any]:
+    """A target's figures, and its ratios to the present run, with their working."""
+    cost = None
+    if now.usd_per_1e12_tokens is not None and then.usd_per_1e12_tokens is not None:
+        cost = ratio_of(then.usd_per_1e12_tokens, now.usd_per_1e12_tokens)
+    flips = None
+    if cost is not None and then.price.usd_per_chip_hour is not None:
+        price = leaf(then.price.usd_per_chip_hour, "USD/chip-hour", "price", then.price.source)
+        flips = flip_price(price, cost)
+    own = half_width(then.error_band)
+    width = leaf(own, "1", "median_error", then.error_band.basis)
+    return {
+        **estimate_json(then),
+        "ratio": {
+            "step_time": ratio_of(then.step_time_s, now.step_time_s),
+            "tokens_per_s_per_chip": ratio_of(
+                then.tokens_per_s_per_chip, now.tokens_per_s_per_chip
+            ),
+            "cost_per_token": cost,
+            "memory_headroom": headroom(then.memory["total"], then.available),
+        },
+        "band": {
+            "step_time_low_s": band_edge(then.step_time_s, -width),
+            "step_time_high_s": band_edge(then.step_time_s, width),
+        },
+        "flips_at": {"usd_per_chip_hour": flips},
+    }

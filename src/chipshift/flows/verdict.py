@@ -4,9 +4,12 @@ from __future__ import annotations
 
 import math
 from dataclasses import dataclass
+from typing import Any
 
 from chipshift.estimate import ErrorBand, Estimate
 from chipshift.worked import formula, plain
+
+Number = Any
 
 UNVALIDATED_P50 = 0.30
 """Half-width assumed for a chip and stack on which nothing was measured: twice what the widest
@@ -49,15 +52,27 @@ class Verdict:
 
 
 @formula(unit="1", source="target over present")
-def ratio_of(target: float, present: float) -> float:
+def ratio_of(target: Number, present: Number) -> Number:
     """How many times the present's figure the target's is."""
     return target / present
 
 
 @formula(unit="USD/chip-hour", source="the target's price over its cost ratio")
-def flip_price(price: float, cost_ratio: float) -> float:
+def flip_price(price: Number, cost_ratio: Number) -> Number:
     """The target's price at which a token costs the same on both machines."""
     return price / cost_ratio
+
+
+@formula(unit="1", source="free share of what a device can allocate")
+def headroom(total_bytes: Number, available_bytes: Number) -> Number:
+    """1 − total/available: below 0 where the plan does not fit."""
+    return 1 - total_bytes / available_bytes
+
+
+@formula(unit="s", source="the step time, less or more by the median error shown")
+def band_edge(step_time_s: Number, error: Number) -> Number:
+    """One end of the step time's interval."""
+    return step_time_s * (1 + error)
 
 
 def half_width(band: ErrorBand) -> float:
@@ -68,7 +83,9 @@ def half_width(band: ErrorBand) -> float:
 def verdict(present: Estimate, target: Estimate) -> Verdict:
     """Compare the best plan of a target with the present run."""
     now, then = float(plain(present.step_time_s)), float(plain(target.step_time_s))
-    time_ratio = ratio_of(then, now)
+    # the same tokens, should the target's step hold more of them than the present's
+    steps = tokens_of(present) / tokens_of(target)
+    time_ratio = float(ratio_of(then * steps, now))
     cost_ratio = _cost_ratio(present, target)
     error = math.hypot(half_width(present.error_band), half_width(target.error_band))
     faster, slower = time_ratio * (1 + error) < 1, time_ratio / (1 + error) > 1
@@ -98,20 +115,24 @@ def verdict(present: Estimate, target: Estimate) -> Verdict:
             ratio_of(float(plain(target.tokens_per_s_per_chip)),
                      float(plain(present.tokens_per_s_per_chip))),
             cost_ratio,
-            1 - total / room,
+            headroom(total, room),
         ),
-        Band(then * (1 - own), then * (1 + own)),
+        Band(band_edge(then, -own), band_edge(then, own)),
         flips,
         _deciding(word, time_ratio, cost_ratio, error, target, flips),
     )  # fmt: skip
 
 
+def tokens_of(e: Estimate) -> float:
+    """Tokens a step."""
+    return float(e.job.sequences_per_step.value * e.job.seq_len.value)
+
+
 def _cost_ratio(present: Estimate, target: Estimate) -> float | None:
     if present.usd_per_1e12_tokens is None or target.usd_per_1e12_tokens is None:
         return None
-    return ratio_of(
-        float(plain(target.usd_per_1e12_tokens)), float(plain(present.usd_per_1e12_tokens))
-    )
+    now, then = present.usd_per_1e12_tokens, target.usd_per_1e12_tokens
+    return float(ratio_of(float(plain(then)), float(plain(now))))
 
 
 def _deciding(word: str, time_ratio: float, cost_ratio: float | None, error: float,

@@ -85,9 +85,10 @@ def marks_of(machine: Mapping[str, Any], names: Sequence[str]) -> tuple[Mark, ..
 
 
 def plotted(machines: Sequence[Mapping[str, Any]]) -> list[str]:
-    """Ops with matmuls that take most time anywhere: forward passes, and attention's backward.
+    """Ops with matmuls that take most time anywhere, in order of the network.
 
-    The gradients of a matmul have the same intensity as its forward pass and lie under it.
+    Forward passes, and attention's backward: the gradients of a matmul have the same intensity
+    as its forward pass and lie under it.
     """
     spent: dict[str, float] = {}
     for machine in machines:
@@ -95,7 +96,8 @@ def plotted(machines: Sequence[Mapping[str, Any]]) -> list[str]:
             if op["flops"] > 0 and not op["name"].endswith("_grad"):
                 share = op["time_s"] * op["count"] / machine["peak_flop_per_s"]
                 spent[op["name"]] = max(spent.get(op["name"], 0.0), share)
-    return sorted(spent, key=lambda name: -spent[name])[:MOST_MARKS]
+    most = sorted(spent, key=lambda name: -spent[name])[:MOST_MARKS]
+    return [name for name in spent if name in most]
 
 
 def rooflines(machines: Sequence[Mapping[str, Any]]) -> dict[str, Any] | None:
@@ -112,7 +114,13 @@ def rooflines(machines: Sequence[Mapping[str, Any]]) -> dict[str, Any] | None:
     listed = list(dict.fromkeys(name for table in tables for name in table))
     total = [sum(op["time_s"] * op["count"] for op in m["ops"]) for m in machines]
     rows = [{"name": name, "on": [t.get(name) for t in tables]} for name in listed]
-    return {"picture": roofline(roofs), "machines": machines, "rows": rows, "totals": total}
+    return {
+        "picture": roofline(roofs),
+        "machines": machines,
+        "rows": rows,
+        "totals": total,
+        "dtypes": list(dict.fromkeys(d for m in machines for d in m["ridge_flop_per_byte"])),
+    }
 
 
 def _near(point: Point, step_time_s: float, usd: float) -> bool:

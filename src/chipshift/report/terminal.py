@@ -6,6 +6,7 @@ import textwrap
 from collections.abc import Iterator, Mapping, Sequence
 from typing import Any
 
+from chipshift.machines.names import parse_machine
 from chipshift.report.lines import WIDTH, Line, Span, cut, indented, print_lines, quantity
 from chipshift.report.rows import ROWS, Row, cell, plan_text
 from chipshift.report.words import (
@@ -229,15 +230,28 @@ def _proof(answer: Mapping[str, Any], width: int) -> Iterator[Line]:
         4, "Proof", "not run; the vendor's own compiler gives it, with no chip attached:"
     )
     for command in proof_commands(answer):
-        yield [Span(f"   {command}"[:width])]
+        head, plan = command.split(" --plan ")
+        yield [Span(cut(f"   {head} \\", width))]
+        yield [Span(cut(f"       --plan {plan}", width))]
 
 
 def proof_commands(answer: Mapping[str, Any]) -> list[str]:
     """The compile command that would prove each TPU target's plan."""
-    file = answer["job"]["file"].split(", ")
-    files = " ".join(file)
+    files = " ".join(answer["job"]["file"].split(", "))
+    now = answer["from"]["machine"]["name"]
     return [
-        f"chipshift compile {files} --to {t['machine']['name']}"
+        f"chipshift compile {files} --on {now} --to {t['machine']['name']} "
+        f"--plan {plan_argument(t['plan'])}"
         for t in answer["targets"]
-        if t.get("plan") is not None and t["machine"]["chip"].startswith("v")
+        if t.get("plan") is not None and parse_machine(t["machine"]["name"]).chip.family == "tpu"
     ]
+
+
+def plan_argument(plan: Mapping[str, Any]) -> str:
+    """A plan as ``--plan`` takes it."""
+    degrees = [f"{axis}={plan[axis]}" for axis in ("dp", "fsdp", "tp", "cp", "ep", "pp")
+               if plan[axis] > 1]  # fmt: skip
+    parts = [*degrees, f"microbatch={plan['microbatch']:g}", f"remat={plan['remat']}"]
+    if plan["optimizer_sharding"] != "none":
+        parts.append(f"optimizer_sharding={plan['optimizer_sharding']}")
+    return ",".join(parts)

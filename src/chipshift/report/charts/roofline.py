@@ -77,7 +77,8 @@ def roofline(roofs: list[Roof]) -> Markup:
 
 def _panel(roof: Roof, roofs: list[Roof], width: float, height: float, first: bool) -> Markup:
     points = [m for r in roofs for m in r.marks]
-    low = min([m.intensity_flop_per_byte for m in points] + [30.0]) / 1.5
+    low = min(v / 2 for v in (*(m.intensity_flop_per_byte for m in points),
+                              *(r.ridge_flop_per_byte / 1.6 for r in roofs)))  # fmt: skip
     high = max([m.intensity_flop_per_byte for m in points] + [3e3]) * 1.7
     top = max(r.peak_flop_per_s for r in roofs) * 2.2
     floor = min([m.flop_per_s for m in points] + [r.at(low) for r in roofs]) / 3
@@ -92,9 +93,9 @@ def _panel(roof: Roof, roofs: list[Roof], width: float, height: float, first: bo
         body += _roof_line(other, x, y, "roof faintline" if other is not roof else "roof")
     peak = f"{si(roof.peak_flop_per_s, 'FLOP/s')} {roof.dtype}"
     body += text(x.end, y(roof.peak_flop_per_s) - 6, peak, "faint", "end")
-    slope_at = low * 1.25
-    body += text(x(slope_at) + 4, y(roof.at(slope_at)) - 14,
-                 si(roof.hbm_bytes_per_s, "B/s"), "faint")  # fmt: skip
+    slope_at = (low * roof.ridge_flop_per_byte) ** 0.5
+    rate = si(roof.hbm_bytes_per_s, "B/s")
+    body += text(x(slope_at) - 6, y(roof.at(slope_at)) - 4, rate, "faint", "end")
     body += _marks(roof.marks, x, y)
     body += text(x.end, height - 8, "FLOP a byte of HBM", "faint", "end")
     return body
@@ -102,7 +103,7 @@ def _panel(roof: Roof, roofs: list[Roof], width: float, height: float, first: bo
 
 def _grid(x: Scale, y: Scale, first: bool) -> Markup:
     out = Markup("")
-    for tick in decade_ticks(x.low, x.high):
+    for tick in decade_ticks(x.low, x.high, (1, 3)):
         out += line(x(tick), y.start, x(tick), y.end, "grid")
         out += text(x(tick), y.start + 14, f"{tick:,.0f}", "faint", "middle")
     for tick in decade_ticks(y.low, y.high):
