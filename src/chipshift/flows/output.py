@@ -10,7 +10,7 @@ from chipshift.estimate.output import estimate_json, job_json, jsonable
 from chipshift.flows.assess import Assessment, Sizings, Target
 from chipshift.flows.launch import maxtext
 from chipshift.flows.options import Options
-from chipshift.flows.run import Run, run_of
+from chipshift.flows.run import Run, explained_run, run_of
 from chipshift.flows.verdict import band_edge, flip_price, half_width, headroom, ratio_of
 from chipshift.machines.names import readings
 from chipshift.worked import leaf
@@ -162,21 +162,39 @@ def _measured(a: Assessment) -> dict[str, Any]:
 
 def explained_json(a: Assessment) -> dict[str, Any]:
     """The figures of present and targets with their working, for ``--explain`` and the report."""
-    now = _explained(a.present)
+    now, options = _explained(a.present), a.options
     return {
-        "from": estimate_json(now),
+        "from": _with_run(now, options),
         "targets": [
-            {} if t.estimate is None else _explained_target(now, _explained(t.estimate))
+            {} if t.estimate is None else {
+                **_explained_target(now, _explained(t.estimate), options),
+                "unchanged_plan": _carried(t, options),
+            }
             for t in a.targets
         ],
-    }
+    }  # fmt: skip
+
+
+def _with_run(e: Estimate, options: Options) -> dict[str, Any]:
+    """An explained estimate's figures, its price and its run among them."""
+    tree = estimate_json(e)
+    price = e.price.usd_per_chip_hour
+    if price is not None:
+        tree["cost"]["usd_per_chip_hour"] = leaf(
+            price, "USD/chip-hour", "usd_per_chip_hour", e.price.source
+        )
+    return {**tree, "long_run": explained_run(e, options)}
+
+
+def _carried(t: Target, options: Options) -> dict[str, Any] | None:
+    return None if t.unchanged is None else _with_run(_explained(t.unchanged), options)
 
 
 def _explained(e: Estimate) -> Estimate:
     return estimate(e.job, e.plan, e.machine, e.stack, price=e.price, explain=True)
 
 
-def _explained_target(now: Estimate, then: Estimate) -> dict[str, Any]:
+def _explained_target(now: Estimate, then: Estimate, options: Options) -> dict[str, Any]:
     """A target's figures, and its ratios to the present run, with their working."""
     cost = None
     if now.usd_per_1e12_tokens is not None and then.usd_per_1e12_tokens is not None:
@@ -188,7 +206,7 @@ def _explained_target(now: Estimate, then: Estimate) -> dict[str, Any]:
     own = half_width(then.error_band)
     width = leaf(own, "1", "median_error", then.error_band.basis)
     return {
-        **estimate_json(then),
+        **_with_run(then, options),
         "ratio": {
             "step_time": ratio_of(then.step_time_s, now.step_time_s),
             "tokens_per_s_per_chip": ratio_of(

@@ -50,9 +50,18 @@ def _named(result: Worked, name: str, unit: str, source: str) -> Worked:
 
 
 def rename(value: Any, name: str) -> Any:
-    """The same value under the name it has where it is used; numbers pass through untouched."""
+    """The same value under the name it has where it is used; numbers pass through untouched.
+
+    A value without a unit takes the one that the name ends with.
+    """
     if not isinstance(value, Worked):
         return value
-    if not value.name:
-        return replace(value, name=name, precedence=4)
-    return replace(value, name=name)
+    named = replace(value, name=name, unit=value.unit or _unit_in(name))
+    return named if value.name else replace(named, precedence=4)
+
+
+def _unit_in(name: str) -> str:
+    """Seconds or bytes, where a name says so at its end."""
+    if name.endswith("_s") and not name.endswith("_per_s"):
+        return "s"
+    return "B" if name.endswith("_bytes") else ""

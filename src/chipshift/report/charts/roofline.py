@@ -81,7 +81,11 @@ def _panel(roof: Roof, roofs: list[Roof], width: float, height: float, first: bo
                               *(r.ridge_flop_per_byte / 1.6 for r in roofs)))  # fmt: skip
     high = max([m.intensity_flop_per_byte for m in points] + [3e3]) * 1.7
     top = max(r.peak_flop_per_s for r in roofs) * 2.2
-    floor = min([m.flop_per_s for m in points] + [r.at(low) for r in roofs]) / 3
+    slowest = min([m.flop_per_s for m in points] + [r.at(low) for r in roofs])
+    room = height - 44 - 24
+    # the axis reaches down until the names below the slowest op have their rows
+    names = 30.0 + 14 * max(len(r.marks) for r in roofs)
+    floor = top / (top / slowest) ** (room / (room - names))
     left = 46.0 if first else 30.0
     x = Scale(low, high, left, width - 6, log=True)
     y = Scale(floor, top, height - 44, 24, log=True)
