@@ -211,7 +211,7 @@ EVAL_FILE = re.compile(
 
 def _seed(file: str, func: FuncFact, called: bool) -> Place:
     if not func.name:
-        return Place(STARTUP, True)
+        return Place(func.role or STARTUP, func.role != STEP)
     if func.sure:
         return Place(func.role or STEP, True)
     if called:

@@ -8,13 +8,14 @@ import re
 import warnings
 from pathlib import Path
 
-from chipshift.audit.facts import FileFacts
+from chipshift.audit.facts import STEP, FileFacts
 from chipshift.audit.names import module_name, words
 from chipshift.audit.prepass import outline
 from chipshift.audit.walk import Reader
 
 MAX_BYTES = 4_000_000
 """Larger files are generated ones; hand-written ones seen are below 1 MB."""
+SCRIPT_LINES = 60
 TORCH_ROOTS = words(
     """torch torchvision torchaudio transformers accelerate trl lightning pytorch_lightning
     deepspeed diffusers peft timm fairseq torch_xla torchax torchtext lightning_fabric
@@ -26,7 +27,7 @@ JAX_ROOTS = words(
 )
 RELEVANT = re.compile(
     rb"torch|jax|flax|cuda|CUDA|nccl|NCCL|triton|deepspeed|flash_attn|accelerat|transformers"
-    rb"|tensorflow|collate|batch|DataLoader|Adam|loss|\bxla\b|\bxm\b|device"
+    rb"|tensorflow|collate|batch|DataLoader|Adam|loss|trl|Trainer|lightning|nonzero|\.item\(|optim|\bxla\b|\bxm\b|device"
 )
 
 
@@ -147,6 +148,10 @@ def _walk(tree: ast.Module, source: str, facts: FileFacts) -> None:
     for star in seen.stars:
         facts.imports[f"*{star}"] = star
     Reader(tree, facts, seen, source).read()
+    script = facts.lines <= SCRIPT_LINES and "__main__" not in source and not seen.classes
+    if script and not any(func.step_spans for func in facts.funcs):
+        # A short script: what stands at its top level is the work itself, not its preparation.
+        facts.funcs[0].role = STEP
     facts.classes = {
         name: tuple(_base_text(base) for base in node.bases) for name, node in seen.classes.items()
     }

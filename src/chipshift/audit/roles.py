@@ -155,7 +155,8 @@ def loop_role(
         if step or backward:
             if inside:
                 return LoopRole.MICRO
-            return LoopRole.STEP if step or not _follows(node, outline) else LoopRole.MICRO
+            micro = "micro" in over or _follows(node, outline)
+            return LoopRole.MICRO if micro and not step else LoopRole.STEP
         if not inside and _nested(node, outline):
             return LoopRole.STEP if _fetches(node) else LoopRole.EPOCH
     if not inside and not outline.has_backward and outline.is_jax:

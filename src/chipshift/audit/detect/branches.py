@@ -14,15 +14,15 @@ RULE = "data-dependent-branch"
 REDUCED = words("any all equal allclose isnan isinf isfinite")
 
 
-def _reads(reader: Reader, node: ast.expr, depth: int = 0) -> Confidence | None:
+def asks_device(reader: Reader, node: ast.expr, depth: int = 0) -> Confidence | None:
     """ "sure" or "likely" when the truth of ``node`` needs a device value."""
     if depth > 4:
         return None
     if isinstance(node, ast.UnaryOp):
-        return _reads(reader, node.operand, depth + 1)
+        return asks_device(reader, node.operand, depth + 1)
     if isinstance(node, ast.BoolOp):
         return next(
-            (one for one in (_reads(reader, v, depth + 1) for v in node.values) if one), None
+            (one for one in (asks_device(reader, v, depth + 1) for v in node.values) if one), None
         )
     if isinstance(node, ast.Compare):
         if any(isinstance(op, ast.Is | ast.IsNot | ast.In | ast.NotIn) for op in node.ops):
@@ -92,7 +92,7 @@ def _reduced(reader: Reader, node: ast.Call) -> Confidence | None:
 def branch(reader: Reader, node: ast.If | ast.While | ast.Assert) -> None:
     if not (reader.facts.uses_torch or reader.facts.uses_jax) or reader.func.role == "host":
         return
-    found = _reads(reader, node.test)
+    found = asks_device(reader, node.test)
     if not found:
         return
     written = ast.unparse(node.test)
@@ -117,7 +117,7 @@ def chosen(reader: Reader, node: ast.IfExp) -> None:
     """x if t > 0 else y with t on the device."""
     if not (reader.facts.uses_torch or reader.facts.uses_jax) or reader.func.role == "host":
         return
-    found = _reads(reader, node.test)
+    found = asks_device(reader, node.test)
     if found and not isinstance(node.test, ast.Name):
         reader.hit(
             RULE,

@@ -345,7 +345,16 @@ def minor(reader: Reader, node: ast.Call, full: str) -> None:
         )
 
 
+def padded_cache(reader: Reader, node: ast.BinOp) -> None:
+    """``-(-head_size // 128) * 128``: a cache whose heads are padded to the lanes."""
+    if _integer(node.right) != 128:
+        return
+    if isinstance(node.left, ast.UnaryOp) and HEAD_DIM.match(tail(node.left.operand)):
+        reader.hit("head-dim-lt-128", node, "the cache pads its heads to 128", cause="head dim")
+
+
 def register(found: Detectors) -> None:
+    found.operators.setdefault(ast.FloorDiv, []).append(padded_cache)
     found.on_statement(ast.ClassDef)(fields)
     found.on_statement(ast.FunctionDef)(parameters)
     found.finish.append(module_numbers)

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import ast
 
+from chipshift.audit.finding import TARGETS
 from chipshift.audit.names import imported, tail, text, words
 from chipshift.audit.packages import compiled_module, package_rule
 from chipshift.audit.prepass import guards_import
@@ -101,6 +102,7 @@ def use(reader: Reader, node: ast.Call, callee: str) -> None:
             "deepspeed.init_distributed() starts NCCL",
             cause="nccl",
             raises=True,
+            targets=TARGETS,
         )
         return
     if rule == "cuda-extension" and root == "torch":

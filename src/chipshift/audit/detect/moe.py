@@ -54,6 +54,24 @@ def counted(reader: Reader, node: ast.Call, full: str) -> None:
     reader.hit(RULE, node, "the tokens each expert was given are read on the host", needs_step=True)
 
 
+def capacity(reader: Reader, node: ast.Call, full: str) -> None:
+    """one_hot(position, capacity): a dispatch that drops what overflows, and pads the rest."""
+    if (
+        full == "jax.nn.one_hot"
+        and len(node.args) > 1
+        and tail(node.args[1]) in ("cap", "capacity")
+    ):
+        made = reader.value(node.args[1])
+        if isinstance(made, ast.Call) and tail(made.func) == "int":
+            reader.hit(
+                RULE,
+                node,
+                "a capacity: overflowing tokens are dropped, the rest is padded",
+                severity="low",
+                confidence="possible",
+            )
+
+
 def suppression(reader: Reader, node: ast.Call, full: str) -> None:
     """NMS and its relatives."""
     name = tail(node.func)
@@ -118,6 +136,7 @@ def filtered(reader: Reader, node: ast.Call, full: str) -> None:
 
 
 def register(found: Detectors) -> None:
+    found.on_call("one_hot")(capacity)
     found.on_call(
         "_grouped_mm _scaled_grouped_mm binned_gather binned_scatter padded_gather padded_scatter"
     )(grouped)

@@ -314,7 +314,7 @@ def script_seed(reader: Reader) -> None:
         and one.args
         and isinstance(one.args[0], ast.Constant)
     ]
-    if not seeded or "rank" in reader.source or "__main__" in reader.source:
+    if not seeded or re.search(r"\brank\b|__main__", reader.source):
         return
     if re.search(r"DistributedSampler|fold_in|argparse", reader.source):
         return

@@ -297,7 +297,9 @@ def _unrolled(reader: Reader, node: ast.For, what: str) -> None:
 
 def _marks(node: ast.AST) -> bool:
     return any(
-        isinstance(one, ast.Call) and tail(one.func) in ("mark_step", "sync", "optimizer_step")
+        isinstance(one, ast.Call)
+        and tail(one.func) in ("mark_step", "sync", "optimizer_step")
+        and text(one.func).split(".")[0] in ("xm", "torch_xla")
         for one in walk(node)
     )
 
@@ -308,6 +310,8 @@ def _recurrent(node: ast.For) -> bool:
 
 
 def _feeds_back(node: ast.For) -> bool:
+    if any(isinstance(one, ast.Call) and tail(one.func) == "cat" for one in walk(node)):
+        return False  # a tensor that grows in the loop is its own finding
     for one in node.body:
         if not isinstance(one, ast.Assign):
             continue

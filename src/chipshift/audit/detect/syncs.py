@@ -5,6 +5,7 @@ from __future__ import annotations
 import ast
 import re
 
+from chipshift.audit.detect.branches import asks_device
 from chipshift.audit.kinds import (
     CONFIG,
     HOST,
@@ -98,7 +99,8 @@ def _tensorish(node: ast.expr) -> bool:
 
 def _tests(reader: Reader, node: ast.Call) -> bool:
     """Whether the read is (part of) the test of a branch, which its own rule reports."""
-    return reader.testing
+    # Under a branch that asks a device value, the branch is the finding.
+    return reader.testing or any(asks_device(reader, one.test) for one in reader.enclosing[-2:])
 
 
 def _becomes_size(reader: Reader, node: ast.Call) -> bool:
