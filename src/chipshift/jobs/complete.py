@@ -29,9 +29,10 @@ def complete(draft: Draft, files: tuple[str, ...]) -> TrainJob:
         InputError: the model or the sequence length is missing, or figures contradict each other.
     """
     if draft.get("model") is None:
-        said = f"trains '{draft.wanted_model}', which is not a shipped model"
+        wanted = " ".join(draft.wanted_model.split())
+        said = f"trains '{wanted}', which is not a shipped model"
         raise InputError(
-            f"{draft.file} {said if draft.wanted_model else 'does not say which model it trains'}; "
+            f"{draft.file} {said if wanted else 'does not say which model it trains'}; "
             "expected --model with a preset name or a config.json"
         )
     seq_len = draft.values.get("seq_len")

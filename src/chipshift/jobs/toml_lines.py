@@ -15,19 +15,29 @@ _TABLE = re.compile(rf"^[ \t]*(\[\[?)[ \t]*({_DOTTED})[ \t]*\]")
 _PAIR = re.compile(rf"^[ \t]*({_DOTTED})[ \t]*=")
 _PART = re.compile(_KEY)
 DEPTH = 40
-"""Deepest nesting of brackets read: real files stop at four."""
+"""Deepest nesting of brackets and dotted keys read: real files stop at four."""
+
+MOST_TABLES = 2_000
+LONGEST = 2_000_000
+"""Characters of a TOML file: tomllib's time grows faster than these."""
+
+_KEYLIKE = re.compile(r"[\s\[\]\w.\"'-]*")
 
 
 def parse(source: Source) -> dict[str, Any]:
     """The file as nested tables.
 
     Raises:
-        InputError: not TOML (with tomllib's own line and column), or nested absurdly deep.
+        InputError: not TOML (with tomllib's own line and column), too long or nested too deep.
     """
-    if _depth(source.text) > DEPTH:
+    tables = len(re.findall(r"^[ \t]*\[", source.text, re.M))
+    if tables > MOST_TABLES or len(source.text) > LONGEST:
         raise InputError(
-            f"{source.path} nests brackets more than {DEPTH} deep; expected a job file"
+            f"{source.path} is a TOML file of {len(source.text)} characters and {tables} tables; "
+            f"expected at most {LONGEST} and {MOST_TABLES}"
         )
+    if _depth(source.text) > DEPTH or _dots(source.text) > DEPTH:
+        raise InputError(f"{source.path} nests more than {DEPTH} deep; expected a job file")
     try:
         return tomllib.loads(source.text)
     except tomllib.TOMLDecodeError as error:
@@ -60,6 +70,16 @@ def key_lines(text: str) -> dict[str, int]:
 
 def _parts(dotted: str) -> list[str]:
     return [part.strip("\"'") for part in _PART.findall(dotted)]
+
+
+def _dots(text: str) -> int:
+    """Most parts of any dotted key; tomllib takes their square in time."""
+    most = 0
+    for line in text.split("\n"):
+        head = line.split("=", 1)[0]
+        if len(head) > 2 * DEPTH and _KEYLIKE.fullmatch(head):
+            most = max(most, head.count("."))
+    return most
 
 
 def _depth(text: str) -> int:

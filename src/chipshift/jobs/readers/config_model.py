@@ -66,7 +66,7 @@ def put_config_model(
         if isinstance(value, str):
             number, switch = as_integer(value), as_boolean(value)
             value = number if number is not None else switch if switch is not None else value
-        if isinstance(value, float) and value == int(value) and abs(value) < 1e15:
+        if isinstance(value, float) and value.is_integer() and abs(value) < 1e15:
             value = int(value)
         if isinstance(value, (dict, list)):
             raise wrong(key, setting, "a single value")

@@ -8,6 +8,7 @@ from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field
 
 from chipshift.errors import InputError
+from chipshift.jobs.shell.conditions import holds
 from chipshift.jobs.shell.lex import CONTINUED, Cursor
 from chipshift.jobs.shell.nodes import (
     Arithmetic,
@@ -23,7 +24,6 @@ from chipshift.jobs.shell.nodes import (
     Word,
 )
 from chipshift.jobs.shell.parse import parse
-from chipshift.jobs.shell.tests import holds
 from chipshift.jobs.shell.values import Environment, Field
 from chipshift.jobs.shell.words import arithmetic, expand, expand_text
 
