@@ -327,3 +327,179 @@ MORE_CASES = (
         flags=frozenset({"fp8_recipe", "transformer_engine"}),
     ),
 )
+
+TITAN = """
+[model]
+name = "llama3"
+flavor = "8B"
+[training]
+local_batch_size = 1
+seq_len = 8192
+[parallelism]
+data_parallel_shard_degree = -1
+"""
+
+TITAN_RUN = """#!/bin/bash
+#SBATCH --nodes=4
+#SBATCH --gpus-per-node=8
+CONFIG_FILE=${CONFIG_FILE:-"./train_configs/llama3_8b.toml"}
+srun torchrun --nnodes 4 --nproc_per_node 8 -m torchtitan.train \\
+    --job.config_file ${CONFIG_FILE} --training.local_batch_size 2 \\
+    --parallelism.tensor_parallel_degree=2 --compile.enable
+"""
+
+SLURM_AXOLOTL = """#!/bin/bash
+#SBATCH --nodes=2
+#SBATCH --gres=gpu:h100:8
+export NCCL_DEBUG=WARN
+srun accelerate launch -m axolotl.cli.train configs/qlora.yml
+"""
+
+TUNE = """tune run --nnodes 1 --nproc_per_node 8 full_finetune_distributed \\
+    --config 8B.yaml batch_size=4
+"""
+
+ACCELERATE_LAUNCH = """#!/bin/bash
+accelerate launch --config_file configs/fsdp.yaml --num_processes 16 sft.py \\
+    --model_name_or_path meta-llama/Llama-3.1-8B --per_device_train_batch_size 2 \\
+    --max_length 4096 --bf16
+"""
+
+ACCELERATE_YAML = """
+distributed_type: FSDP
+mixed_precision: bf16
+fsdp_config:
+  fsdp_version: 2
+  fsdp_reshard_after_forward: true
+  fsdp_activation_checkpointing: true
+num_processes: 8
+"""
+
+MANIFEST = """
+apiVersion: batch/v1
+kind: Job
+metadata: {name: llama}
+spec:
+  parallelism: 4
+  completions: 4
+  template:
+    spec:
+      nodeSelector:
+        cloud.google.com/gke-accelerator: nvidia-h100-80gb
+      containers:
+      - name: train
+        image: megatron
+        env:
+        - name: NCCL_DEBUG
+          value: INFO
+        - name: TP
+          value: "4"
+        command: ["bash", "-c"]
+        args:
+        - |
+          torchrun --nproc_per_node 8 --nnodes 4 pretrain_gpt.py \\
+            --tensor-model-parallel-size $TP --num-layers 32 --hidden-size 4096 \\
+            --num-attention-heads 32 --ffn-hidden-size 11008 --swiglu --disable-bias-linear \\
+            --normalization RMSNorm --position-embedding-type rope \\
+            --untie-embeddings-and-output-weights --vocab-size 32000 \\
+            --seq-length 4096 --micro-batch-size 1 --global-batch-size 64 --bf16
+        resources:
+          limits:
+            nvidia.com/gpu: 8
+"""
+
+MEGATRON_YAML = """
+language_model:
+  num_layers: 24
+  hidden_size: 1024
+  num_attention_heads: 16
+  ffn_hidden_size: null
+  vocab_size: 50304
+model_parallel:
+  tensor_model_parallel_size: 2
+  pipeline_model_parallel_size: 1
+  bf16: true
+micro_batch_size: 2
+global_batch_size: 32
+seq_length: 1024
+"""
+
+WRAPPED_CASES = (
+    Case(
+        # 32 devices / tp 2 = 16 shards; 2 × 16; the command line wins over the file
+        "torchtitan's run script with overrides",
+        {"run.sh": TITAN_RUN, "llama3_8b.toml": TITAN},
+        {
+            "model.name": "llama-3.1-8b",
+            "devices": 32,
+            "plan.fsdp": 16,
+            "plan.tp": 2,
+            "sequences_per_step": 32,
+        },
+        flags=frozenset({"compile"}),
+    ),
+    Case(
+        "a Slurm script around axolotl",
+        {
+            "job.sh": SLURM_AXOLOTL,
+            "qlora.yml": "base_model: NousResearch/Meta-Llama-3.1-8B\n"
+            "sequence_len: 2048\nmicro_batch_size: 2\ngradient_accumulation_steps: 4\nbf16: true\n",
+        },
+        # DDP over 16: 2 × 4 × 16
+        {
+            "machine": "h100*16",
+            "plan.dp": 16,
+            "sequences_per_step": 128,
+            "precision.compute": "bf16",
+        },
+        flags=frozenset({"nccl"}),
+    ),
+    Case(
+        "tune run with an override",
+        {
+            "launch.sh": TUNE,
+            "8B.yaml": "model: {_component_: torchtune.models.llama3_1.llama3_1_8b}\n"
+            "tokenizer: {max_seq_len: 4096}\nbatch_size: 2\ndtype: bf16\n",
+        },
+        {"plan.microbatch": 4, "plan.fsdp": 8, "sequences_per_step": 32},
+    ),
+    Case(
+        # the command line's 16 processes win over the file's 8
+        "accelerate launch with its config file",
+        {"run.sh": ACCELERATE_LAUNCH, "fsdp.yaml": ACCELERATE_YAML},
+        {
+            "devices": 16,
+            "plan.fsdp": 16,
+            "sequences_per_step": 32,
+            "plan.remat": "full",
+            "precision.gather": "bf16",
+        },
+    ),
+    Case(
+        # 4 pods × 8 = 32 devices / tp 4 = 8 replicas; 64 / 8
+        "a Kubernetes job around Megatron-LM",
+        {"job.yaml": MANIFEST},
+        {
+            "machine": "h100*32",
+            "model.name": "llama-2-7b",
+            "plan.tp": 4,
+            "plan.dp": 8,
+            "plan.accumulation": 8,
+        },
+        flags=frozenset({"nccl"}),
+    ),
+    Case(
+        # 16 devices / tp 2 = 8 replicas; 32 / (2 × 8)
+        "Megatron-LM's YAML",
+        {"gpt_config.yaml": MEGATRON_YAML},
+        {
+            "model.n_layers": 24,
+            "plan.tp": 2,
+            "plan.accumulation": 2,
+            "precision.compute": "bf16",
+            "precision.master": "fp32",
+        },
+        on="h100*16",
+    ),
+)
+MORE_CASES += WRAPPED_CASES

@@ -1,5 +1,7 @@
 """chipshift's own job file: what it says is what is read, and what is written reads back."""
 
+import json
+import tomllib
 from dataclasses import replace
 from pathlib import Path
 
@@ -146,3 +148,16 @@ def test_each_mistake_is_one_sentence(tmp_path: Path, text: str, message: str) -
     with pytest.raises(InputError, match=message) as caught:
         read(tmp_path, text)
     assert "\n" not in str(caught.value)
+
+
+def test_the_published_schema_is_the_readers_own() -> None:
+    from chipshift.jobs.readers.native_schema import json_schema
+
+    assert json.loads(Path("docs/job.schema.json").read_text()) == json_schema()
+
+
+def test_the_example_validates_against_the_published_schema() -> None:
+    import jsonschema
+
+    schema = json.loads(Path("docs/job.schema.json").read_text())
+    jsonschema.validate(tomllib.loads(Path(EXAMPLE).read_text()), schema)

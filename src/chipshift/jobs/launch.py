@@ -116,7 +116,7 @@ def _launcher_words(command: Command) -> list[Field]:
     for at, word in enumerate(words):
         plain = word.plain
         base = plain.rsplit("/", 1)[-1]
-        if base in ("torchrun", "srun", "mpirun", "mpiexec", "accelerate", "deepspeed") or (
+        if base in ("torchrun", "tune", "srun", "mpirun", "mpiexec", "accelerate", "deepspeed") or (
             plain in ("torch.distributed.run", "torch.distributed.launch")
         ):
             launcher = True

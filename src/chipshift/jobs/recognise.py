@@ -16,9 +16,16 @@ _MEGATRON = re.compile(
 )
 _TRAINER_COMMAND = re.compile(r"--(?:per[_-]device[_-]train[_-]batch|model[_-]name[_-]or[_-]path)")
 _JSON_KEY = re.compile(r"\"([A-Za-z_][\w.-]*)\"[ \t]*:")
-_YAML_KEY = re.compile(r"^[ ]{0,8}(?:- )?[\"']?([A-Za-z_][\w.-]*)[\"']?[ \t]*:(?=[ \t\n]|$)", re.M)
-_TOP_KEY = re.compile(r"^[\"']?([A-Za-z_][\w.-]*)[\"']?[ \t]*:(?=[ \t\n]|$)", re.M)
+_YAML_KEY = re.compile(
+    r"(?:^[ ]{0,8}(?:- )?|[{,][ ]*)[\"']?([A-Za-z_][\w.-]*)[\"']?[ \t]*:(?=[ \t\n]|$)", re.M
+)
 _PYTHON = re.compile(r"^[ \t]*(?:import|from|def|class|@)[ \t]*\w", re.M)
+_LAUNCH = re.compile(
+    r"\A\s*#!.*\b(?:ba|z|k|da)?sh\b|^[ \t]*#SBATCH|"
+    r"^[ \t]*(?:srun|torchrun|mpirun|accelerate|deepspeed|tune|axolotl|composer)\b|"
+    r"^[ \t]*llamafactory-cli\b",
+    re.M,
+)
 _KEY_VALUE = re.compile(
     r"(?<![\w-])(?:per_device_batch_size|ici_\w+_parallelism|max_target_length)="
 )
@@ -88,7 +95,8 @@ KNOWN = (
     "a chipshift or torchtitan TOML; a Megatron-LM, Trainer or MaxText launch script; a DeepSpeed, "
     "TrainingArguments or config JSON; an Accelerate, axolotl, LLaMA-Factory, TRL, torchtune, "
     "MaxText, nanotron, llm-foundry, NeMo or Levanter YAML; a Python script that calls "
-    "TrainingArguments or Trainer, a nanoGPT config or a Megatron-Bridge recipe"
+    "TrainingArguments or Trainer, a nanoGPT config or a Megatron-Bridge recipe; a Slurm script or "
+    "Kubernetes manifest around one"
 )
 
 
@@ -101,7 +109,14 @@ def recognise(source: Source) -> str:
     text = source.text
     if not text.strip():
         raise InputError(f"{source.path} is empty; expected a job file")
-    form = _json(text) or _toml(text) or _script(text) or _python(text) or _yaml(text)
+    form = (
+        _json(text)
+        or _toml(text)
+        or _script(text)
+        or _python(text)
+        or _yaml(text)
+        or _wrapper(text)
+    )
     if not form:
         raise InputError(f"{source.path} is in no format known here; expected {KNOWN}")
     return form
@@ -132,13 +147,27 @@ def _toml(text: str) -> str:
 
 def _script(text: str) -> str:
     """A launch script, by the arguments it passes."""
+    if _manifest(text):
+        return "kubernetes"
     if _MEGATRON.search(text):
         return "megatron"
-    if _KEY_VALUE.search(text):
+    if _KEY_VALUE.search(text) and not _manifest(text):
         return "maxtext"
+    if re.search(r"--(?:training|parallelism|job|model)\.\w+|run_train\.sh", text):
+        return "torchtitan"
     if _TRAINER_COMMAND.search(text):
         return "transformers"
     return ""
+
+
+def _manifest(text: str) -> bool:
+    """A Kubernetes manifest."""
+    return bool(re.search(r"^apiVersion:", text, re.M) and re.search(r"^kind:[ \t]*\w", text, re.M))
+
+
+def _wrapper(text: str) -> str:
+    """A shell script that starts something, told apart from all else last."""
+    return "wrapper" if _LAUNCH.search(text) else ""
 
 
 def _python(text: str) -> str:

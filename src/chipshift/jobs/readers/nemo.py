@@ -51,6 +51,7 @@ PASSED = frozenset(
         *("use_distributed_optimizer", "overlap_grad_reduce", "overlap_param_gather"),
         *("moe_ffn_hidden_size", "grad_reduce_in_bf16", "max_position_embeddings"),
         *("cuda_graph_impl", "attention_backend", "moe_grouped_gemm", "moe_permute_fusion"),
+        *("bf16", "fp16", "swiglu"),
         *("main_grads_dtype", "main_params_dtype", "exp_avg_dtype", "transformer_impl"),
         *("moe_flex_dispatcher_backend", "use_precision_aware_optimizer", "use_nccl_ub"),
     }

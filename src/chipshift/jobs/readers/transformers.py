@@ -86,6 +86,13 @@ def _command(source: Source, context: Context, draft: Draft) -> Sheet:
     context.overrides.lay_over(best)
     put_machine(draft, launch)
     put_environment(draft, launch)
+    config = launch.options.get("config_file")
+    beside = context.neighbour(config.plain) if config is not None else None
+    if beside is not None:
+        from chipshift.jobs.readers import accelerate
+        from chipshift.jobs.readers.hf_args import take
+
+        take(draft, accelerate.read(beside, context))
     _written_config(best, context, launch.found.environment.files)
     return Sheet(best, draft)
 

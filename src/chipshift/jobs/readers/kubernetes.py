@@ -1,0 +1,138 @@
+"""A Kubernetes manifest (Job, JobSet, PyTorchJob, Pod): the command its container starts.
+
+Keys: Kubernetes, "Jobs" and "Define a Command and Arguments"; Kubeflow, PyTorchJob; Google Cloud,
+GKE node selectors for accelerators, 2026.
+"""
+
+from __future__ import annotations
+
+import re
+import shlex
+from collections.abc import Iterator
+from typing import Any
+
+from chipshift.errors import InputError
+from chipshift.jobs.context import Context
+from chipshift.jobs.draft import Draft
+from chipshift.jobs.job import Given, Understood
+from chipshift.jobs.launch import CHIPS
+from chipshift.jobs.settings import as_integer
+from chipshift.jobs.source import Source
+from chipshift.jobs.yaml_lines import Document, parse
+
+COUNTS = ("replicas", "parallelism", "completions", "numNodes", "minMember")
+DEVICES = ("nvidia.com/gpu", "amd.com/gpu", "google.com/tpu", "aws.amazon.com/neuron")
+
+
+def read(source: Source, context: Context) -> Draft:
+    """Read one manifest; see ``readers/__init__``."""
+    from chipshift.jobs.read import read_draft
+
+    drafts = []
+    for document in parse(source):
+        for path, container in _containers(document.tree, ""):
+            script = _script(container, path, document, source.path)
+            if script is None:
+                continue
+            try:
+                draft = read_draft(script, context)
+            except InputError:
+                continue
+            _machine(draft, document)
+            drafts.append(draft)
+    if not drafts:
+        raise InputError(
+            f"{source.path} starts no training command known here; expected a manifest whose "
+            "container does, or the training file beside it"
+        )
+    return drafts[0]
+
+
+def _containers(tree: Any, path: str, depth: int = 0) -> Iterator[tuple[str, dict[str, Any]]]:
+    """Every table with a command or args, and its dotted path."""
+    if depth > 40:
+        return
+    if isinstance(tree, dict):
+        if isinstance(tree.get("command"), list) or isinstance(tree.get("args"), list):
+            yield path, tree
+        for key, value in tree.items():
+            yield from _containers(value, f"{path}.{key}" if path else str(key), depth + 1)
+    elif isinstance(tree, list):
+        for at, value in enumerate(tree):
+            yield from _containers(value, f"{path}.{at}", depth + 1)
+
+
+def _script(container: dict[str, Any], path: str, document: Document, file: str) -> Source | None:
+    """The container's command as a script whose lines are the manifest's."""
+    words = [str(w) for key in ("command", "args") for w in container.get(key) or []]
+    if not words:
+        return None
+    exports = [
+        f"export {entry['name']}={shlex.quote(str(entry['value']))}"
+        for entry in container.get("env") or []
+        if isinstance(entry, dict) and "value" in entry and str(entry.get("name")).isidentifier()
+    ]
+    at = next((i for i, word in enumerate(words) if re.fullmatch(r"-\w*c", word)), None)
+    if at is not None and at + 1 < len(words):
+        text = words[at + 1]
+        key = "args" if text in map(str, container.get("args") or []) else "command"
+        index = [str(w) for w in container[key]].index(text)
+        line = document.lines.get(f"{path}.{key}.{index}", 1)
+        line = line if "\n" in text else line - 1
+    else:
+        text = " ".join(shlex.quote(word) for word in words)
+        line = document.lines.get(f"{path}.command", document.lines.get(f"{path}.args", 1)) - 1
+    head = "#!/bin/bash; " + "; ".join(exports) if not exports else "; ".join(exports)
+    return Source(file, head + "\n" * max(1, line) + text)
+
+
+def _machine(draft: Draft, document: Document) -> None:
+    """Pods × accelerators a pod, and the chip that a node selector names."""
+    found: dict[str, tuple[Any, int | None]] = {}
+    for path, line in document.lines.items():
+        value = _value(document.tree, path)
+        last = path.rsplit(".", 1)[-1]
+        for name in (*DEVICES, *COUNTS):
+            if path.endswith(f".{name}") or last == name:
+                found.setdefault(name, (value, line))
+        if "accelerator" in last and isinstance(value, str):
+            _chip(draft, value, line)
+    each = next((found[name] for name in DEVICES if name in found), None)
+    pods = max((as_integer(found[n][0]) or 1 for n in COUNTS if n in found), default=1)
+    count = as_integer(each[0]) if each is not None else None
+    if each is None or not count:
+        return
+    if "devices_per_node" not in draft.values:
+        draft.put("devices_per_node", Given(count, draft.file, each[1]))
+    if not draft.given("nodes"):
+        draft.put("nodes", Given(pods, draft.file, each[1]))
+    shown = f"{pods} × {count}"
+    draft.understood.append(Understood("accelerators", shown, draft.file, each[1], "devices"))
+
+
+def _chip(draft: Draft, value: str, line: int | None) -> None:
+    for word in re.split(r"[^a-z0-9]+", value.lower()):
+        if word in CHIPS:
+            draft.put("chip", Given(CHIPS[word], draft.file, line))
+            draft.understood.append(
+                Understood("accelerator", value, draft.file, line, f"chip {CHIPS[word]}")
+            )
+            return
+
+
+def _value(tree: Any, path: str) -> Any:
+    """The value at a dotted path; keys themselves may hold dots and slashes."""
+    while path:
+        if isinstance(tree, list):
+            part, _, path = path.partition(".")
+            if not part.isdecimal() or int(part) >= len(tree):
+                return None
+            tree = tree[int(part)]
+        elif isinstance(tree, dict):
+            key = next((k for k in map(str, tree) if path == k or path.startswith(f"{k}.")), None)
+            if key is None:
+                return None
+            tree, path = tree[key], path[len(key) + 1 :]
+        else:
+            return None
+    return tree
