@@ -14,6 +14,7 @@ from chipshift.estimate.memory import gradient_cuts, optimizer_cuts, stored_byte
 from chipshift.estimate.score import AXES, Score, Shared, score, shared
 from chipshift.estimate.setting import Setting
 from chipshift.estimate.stage import layers_params, stage_layers
+from chipshift.fabric import take as take_links
 from chipshift.jobs.plan import Plan
 from chipshift.parallel import remat
 from chipshift.parallel.memory import optimizer_bytes_per_param, state_bytes
@@ -213,7 +214,10 @@ def _score_rows(s: Setting, c: Columns, common: Shared, choice: Choice, rows: np
     """Score one choice on the rows that its bounds left, and offer them."""
     if own.mean() < 0.7:
         keep = np.flatnonzero(own)
-        c, common, rows = take(replace(c, links={}), keep), take(common, keep), rows[keep]
+        # of the links, scoring itself reads the pipeline's only: the rest is in ``common``
+        pipeline = {"pp": take_links(c.links["pp"], keep)}
+        c = replace(take(replace(c, links={}), keep), links=pipeline)
+        common, rows = take(common, keep), rows[keep]
     found = score(s, c, choice, common)
     seconds = step_times(found)
     total = found.memory["total"]
