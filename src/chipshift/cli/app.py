@@ -26,6 +26,7 @@ COMMANDS.update(
     fabric="Where mesh axes sit on a machine, and how long collectives take there.",
     read="What a job file is understood to say, assumed and ignored, line by line.",
     roofline="Where each op of a job sits under each chip's roof, and why it is bound there.",
+    validate="Predicted against measured on public runs, by chip, beside the naive baseline.",
     trace="Run a step a few times on the CPU and count recompiles, host reads, graph breaks.",
 )
 

@@ -144,6 +144,7 @@ class Shared:
         on_stage, counts: layers of the fullest stage, in all and by kind.
         comm: collectives of one layer, by kind.
         gradient_sum, transfer: seconds of the gradient sum over dp, and of one pipeline transfer.
+        pp_nodes: hosts or slices that a pipeline spans.
     """
 
     work: Work
@@ -152,6 +153,7 @@ class Shared:
     comm: list[LayerTraffic]
     gradient_sum: Number
     transfer: Number
+    pp_nodes: Number
 
 
 def shared(s: Setting, c: Columns, w: Work, choice: Choice) -> Shared:
@@ -167,6 +169,7 @@ def shared(s: Setting, c: Columns, w: Work, choice: Choice) -> Shared:
               for i in range(len(counts))],
         gradient_sum=gradient_sum_s(s, c, dense, experts),
         transfer=pipeline_s(s, c, w),
+        pp_nodes=c.links["pp"].n_out,
     )  # fmt: skip
 
 
@@ -205,7 +208,7 @@ def score(s: Setting, c: Columns, choice: Choice, common: Shared | None = None) 
     busy = time["matmul"] + time["attention"] + time["memory_bound"] + bubble
     for axis in AXES:
         busy = busy + exposed[axis]
-    time["other"] = other_s(s, c, policy, one, serial, busy)
+    time["other"] = other_s(s, c, policy, one, serial, busy, common.pp_nodes)
     return Score(
         time=time,
         total=total,
@@ -340,11 +343,11 @@ def handover(stall_s: Number, pp: Number, nodes: Number) -> Number:
 
 
 def other_s(s: Setting, c: Columns, policy: remat.Policy, one: _Pass, serial: Number,
-            busy: Number) -> Number:  # fmt: skip
+            busy: Number, pp_nodes: Number) -> Number:  # fmt: skip
     """Time outside ops and collectives; ``serial``: collectives between a microbatch's ops."""
     passes = 3.0 + (policy.every if policy.name == "full" else 0.0)
     host = one.ops * passes * host_time(s.stack.host_s_per_op, s.stack.host_drag, c.tp, c.pp)
-    stall = handover(s.stack.pp_stall_s, c.pp, c.links["pp"].n_out)
+    stall = handover(s.stack.pp_stall_s, c.pp, pp_nodes)
     doublings = np.log2(np.maximum(s.devices / s.devices_per_host, 1.0))
     replicas = gradient_replicas(c.dp, c.fsdp, c.cp)
     alone = np.where(replicas * c.tp * c.pp > 1, 1.0, 0.0)
