@@ -28,8 +28,8 @@ def rule_page(rule: Rule) -> str:
         f"{rule.severity.capitalize()} in the training step. Topic: {rule.topic}. "
         f"Holds for {', '.join(rule.applies_to)}.",
         rule.summary,
-        _section("What happens on the device", rule.on_device),
-        _section("What it costs", rule.cost),
+        _section("What happens on the device", _sentence(rule.on_device)),
+        _section("What it costs", _sentence(rule.cost)),
         _section("Before", _code(rule.before)),
         _section("After", _code(rule.after)),
         _section("Instead", "\n".join(f"- **{name}**: {text}" for name, text in ways if text)),
@@ -49,6 +49,10 @@ def rule_page(rule: Rule) -> str:
 
 def _section(title: str, text: str) -> str:
     return f"## {title}\n\n{text.strip()}" if text.strip() else ""
+
+
+def _sentence(text: str) -> str:
+    return text if not text or text.rstrip().endswith((".", "?", "!")) else f"{text.rstrip()}."
 
 
 def _code(text: str) -> str:
