@@ -80,13 +80,16 @@ def _rule(findings: Sequence[Finding], lines: SourceLines, max_per_rule: int) ->
         Span(title),
     ]
     shown = findings[:max_per_rule] if max_per_rule else findings
-    width = max(min(len(_where(finding)), LOCATION_WIDTH) for finding in shown)
-    for (message, instead), same in groupby(shown, key=lambda f: (f.message, f.instead)):
+    lengths = [len(_where(finding)) for finding in shown]
+    width = max((n for n in lengths if n <= LOCATION_WIDTH), default=0)
+    general = rule.on_device if rule else ""
+    for what, same in groupby(shown, key=lambda f: _particular(f.message, general)):
         for finding in same:
             yield from _finding(finding, lines, width)
-        yield from _wrapped(message, "    ")
-        if instead:
-            yield from _wrapped(instead.replace("`", ""), "    ", "green", lead="instead: ")
+        yield from _wrapped(what, "    ")
+    yield from _wrapped(general, "    ", "italic")
+    for instead in dict.fromkeys(f.instead for f in shown if f.instead):
+        yield from _wrapped(instead.replace("`", ""), "    ", "green", lead="instead: ")
     known = (_figures(f.cost) for f in shown if not _unknown(f.cost))
     for formula in dict.fromkeys(known):
         yield from _wrapped(formula, "    ", "dim", lead="cost: ")
@@ -94,6 +97,11 @@ def _rule(findings: Sequence[Finding], lines: SourceLines, max_per_rule: int) ->
         more = findings[len(shown) :]
         files = _plural(len({finding.file for finding in more}), "file")
         yield [Span(f"    and {len(more)} more in {files} (--max-per-rule 0 shows all)", "dim")]
+
+
+def _particular(message: str, general: str) -> str:
+    """What a message says beyond its rule's own text, which is printed once a rule."""
+    return message.replace(f". {general}", "", 1) if general else message
 
 
 def _in_one_line(findings: Sequence[Finding]) -> Row:
