@@ -128,12 +128,9 @@ def _part(target: Path) -> Path:
 
 def _explain(found: Assessment, answer: dict[str, Any], path: str, as_json: bool) -> int:
     """Print one figure's derivation."""
-    head = path.split(".", 1)[0]
-    tree = explained_json(found) if head in ("from", "targets") else answer
-    try:
-        value = at_path(tree, path)
-    except InputError:
-        value, tree = at_path(answer, path), answer
+    at_path(answer, path)
+    tree = explained(found, answer, path)
+    value = at_path(tree, path)
     if as_json:
         print_json({"schema": "chipshift/assess/1", "path": path, "worked": worked(tree, path)})
     elif isinstance(value, Worked):
@@ -141,3 +138,15 @@ def _explain(found: Assessment, answer: dict[str, Any], path: str, as_json: bool
     else:
         print(f"{path} = {worked(tree, path)['value']}")
     return 0
+
+
+def explained(found: Assessment, answer: dict[str, Any], path: str) -> dict[str, Any]:
+    """The tree that holds a figure with its working, or the plain answer where it has none."""
+    if path.split(".", 1)[0] not in ("from", "targets"):
+        return answer
+    tree = explained_json(found)
+    try:
+        at_path(tree, path)
+    except InputError:
+        return answer
+    return tree

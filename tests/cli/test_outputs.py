@@ -1,0 +1,184 @@
+"""``--json`` against the published schemas, and what the figures of one object owe each other."""
+
+from __future__ import annotations
+
+import json
+import math
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import pytest
+from jsonschema import Draft202012Validator
+from referencing import Registry, Resource
+
+from tests.cli.call import NATIVE, ROOT, TORCHTITAN, call
+
+EXAMPLES = ROOT / "examples"
+SCHEMAS = {
+    path.stem: json.loads(path.read_text("utf8"))
+    for path in sorted((ROOT / "docs" / "schemas").glob("*.json"))
+}
+REGISTRY: Registry[Any] = Registry().with_resources(
+    (f"{name}.json", Resource.from_contents(schema)) for name, schema in SCHEMAS.items()
+)
+H100 = ("--on", "h100*128")
+
+CALLS = [
+    ("estimate", TORCHTITAN, *H100),
+    ("estimate", NATIVE, "--on", "v6e:8x16", "--plan", "fsdp=128,remat=full"),
+    ("estimate", str(EXAMPLES / "mixtral-8x7b-megatron.sh")),
+    ("assess", TORCHTITAN, *H100, "--to", "v6e", "--to", "v7x:4x4x4", "--tokens", "15e12",
+     "--measured", "step_time_s=4.2,memory_gib=61"),
+    ("assess", TORCHTITAN, *H100, "--to", "v5e:1x1"),
+    ("assess", TORCHTITAN, *H100, "--to", "trn2", "--to", "mi300x*64"),
+    ("plan", TORCHTITAN, *H100, "--to", "v7x:4x4x4"),
+    ("plan", str(EXAMPLES / "llama3-70b-megatron.sh"), "--to", "v6e:1x1"),
+    ("chips",),
+    ("chips", "v7x"),
+    ("chips", "--compare", "h100,v6e,v7x,trn2"),
+    ("read", TORCHTITAN),
+    ("read", str(EXAMPLES / "deepseek-v3-megatron.sh")),
+    ("fabric", "v6e:16x16*4", "--mesh", "dp=4,fsdp=64,tp=4"),
+    ("fabric", "h100*128", "--mesh", "dp=2,fsdp=8,tp=8"),
+    ("fabric", "trn2*16", "--mesh", "fsdp=16,tp=4"),
+    ("audit", str(ROOT / "src" / "chipshift" / "worked")),
+]  # fmt: skip
+
+
+def complaints(found: Any) -> list[str]:
+    name = found["schema"].split("/")[1]
+    Draft202012Validator.check_schema(SCHEMAS[name])
+    validator = Draft202012Validator(SCHEMAS[name], registry=REGISTRY)
+    return [f"{e.json_path}: {e.message[:200]}" for e in validator.iter_errors(found)]
+
+
+def numbers(tree: Any, path: str = "") -> Iterator[tuple[str, float]]:
+    """Every figure of an object with its dotted path."""
+    if isinstance(tree, dict):
+        for key, value in tree.items():
+            yield from numbers(value, f"{path}.{key}".lstrip("."))
+    elif isinstance(tree, list):
+        for index, value in enumerate(tree):
+            yield from numbers(value, f"{path}.{index}".lstrip("."))
+    elif isinstance(tree, int | float) and not isinstance(tree, bool):
+        yield path, tree
+
+
+@pytest.mark.parametrize("args", CALLS, ids=lambda a: " ".join(Path(x).name for x in a))
+def test_one_object_that_keeps_the_contract(args: tuple[str, ...]) -> None:
+    found = call(*args, "--json")
+    assert found.code in (0, 1)
+    answer = found.object()
+    assert answer["schema"] == f"chipshift/{args[0]}/1"
+    assert complaints(answer) == []
+    assert all(math.isfinite(value) for _, value in numbers(answer))
+    assert found.err == ""
+
+
+def estimates(tree: Any) -> Iterator[dict[str, Any]]:
+    """Every estimate within an object, however deep."""
+    if isinstance(tree, dict):
+        if "step_time_s" in tree and "time_s" in tree:
+            yield tree
+        for value in tree.values():
+            yield from estimates(value)
+    elif isinstance(tree, list):
+        for value in tree:
+            yield from estimates(value)
+
+
+@pytest.mark.parametrize("args", [CALLS[1], CALLS[2], CALLS[3], CALLS[6]], ids=lambda a: a[0])
+def test_the_parts_make_the_whole(args: tuple[str, ...]) -> None:
+    found = list(estimates(call(*args, "--json").object()))
+    assert found
+    for e in found:
+        time, memory, plan, machine = e["time_s"], e["memory_bytes"], e["plan"], e["machine"]
+        named = ("matmul", "attention", "memory_bound", "bubble", "optimizer", "input", "other")
+        whole = sum(time[part] for part in named) + sum(time["collectives_exposed"].values())
+        assert e["step_time_s"] == pytest.approx(whole, rel=1e-9)
+        parts = ("weights", "gradients", "optimizer", "activations", "logits", "collectives",
+                 "overhead")  # fmt: skip
+        assert memory["total"] == pytest.approx(sum(memory[part] for part in parts), rel=1e-9)
+        assert memory["fits"] == (memory["total"] <= memory["available"])
+        degrees = math.prod(plan[axis] for axis in ("dp", "fsdp", "cp", "tp", "pp"))
+        assert degrees == machine["devices"]
+        rate = e["job"]["tokens_per_step"] / e["step_time_s"] / machine["chips"]
+        assert e["tokens_per_s_per_chip"] == pytest.approx(rate, rel=1e-9)
+        assert e["tflops_per_chip"] == pytest.approx(rate * e["model_flops_per_token"] / 1e12)
+        if e["cost"]["usd_per_step"] is not None:
+            hours = e["step_time_s"] * machine["chips"] / 3600
+            step_usd = hours * e["cost"]["usd_per_chip_hour"]
+            assert e["cost"]["usd_per_step"] == pytest.approx(step_usd, rel=1e-9)
+
+
+def test_ratios_are_target_over_present() -> None:
+    answer = call(*CALLS[3], "--json").object()
+    now = answer["from"]
+    for target in answer["targets"]:
+        ratio, memory = target["ratio"], target["memory_bytes"]
+        assert ratio["step_time"] == pytest.approx(target["step_time_s"] / now["step_time_s"])
+        assert ratio["memory_headroom"] == pytest.approx(1 - memory["total"] / memory["available"])
+        assert target["plans_scored"] <= target["plans_considered"]
+    error = (now["step_time_s"] - 4.2) / 4.2  # (predicted − measured) / measured
+    assert answer["measured"]["our_error"]["step_time_s"] == pytest.approx(error)
+
+
+@pytest.mark.parametrize(
+    ("to", "code"),
+    [
+        (["v5e:1x1"], 1),  # 8 B parameters with AdamW's state: over 100 GB; a v5e has 16 GiB
+        (["v5e:1x1", "v6e:1x1"], 1),
+        (["v5e:1x1", "v6e:8x16"], 0),  # one of them fits
+        (["v6e:8x16"], 0),
+    ],
+)
+def test_exit_code_1_only_where_nothing_fits_on_any_target(to: list[str], code: int) -> None:
+    named = [word for machine in to for word in ("--to", machine)]
+    found = call("assess", TORCHTITAN, *H100, *named, "--json")
+    assert found.code == code
+    verdicts = [t["verdict"] == "does_not_fit" for t in found.object()["targets"]]
+    assert all(verdicts) == (code == 1)
+    short = [t["short_bytes"] for t in found.object()["targets"] if t["plan"] is None]
+    assert all(s is None or s > 0 for s in short)
+
+
+def test_every_figure_of_present_and_targets_can_be_explained() -> None:
+    """A walk over each numeric key; the derivation's value is the figure itself."""
+    from chipshift.cli.assess import explained
+    from chipshift.estimate.output import worked
+    from chipshift.flows.assess import assess
+    from chipshift.flows.output import assessment_json
+    from chipshift.jobs.read import read_job
+    from chipshift.machines.names import parse_machine
+
+    job = read_job([TORCHTITAN])
+    found = assess(job, parse_machine("h100*128"), ["v6e:8x16"])
+    answer = assessment_json(found)
+    walked = [
+        (path, value)
+        for path, value in numbers({"from": answer["from"], "targets": answer["targets"]})
+        if not path.startswith(("targets.0.alternatives.", "targets.0.frontier."))
+    ]
+    assert len(walked) > 150
+    for path, value in walked:
+        tree = worked(explained(found, answer, path), path)
+        assert tree["value"] == pytest.approx(value, rel=1e-9), path
+    step = worked(explained(found, answer, "from.step_time_s"), "from.step_time_s")
+    assert step["unit"] == "s" and step["expression"] and len(step["inputs"]) > 5
+    assert leaves_without_source(step) == []
+
+
+def leaves_without_source(tree: dict[str, Any]) -> list[str]:
+    if not tree["inputs"]:
+        return [] if tree["source"] else [tree["name"]]
+    return [name for one in tree["inputs"] for name in leaves_without_source(one)]
+
+
+def test_explain_as_json_and_as_a_tree_are_one() -> None:
+    path = ("--explain", "memory_bytes.weights")
+    tree = call("estimate", TORCHTITAN, *H100, *path, "--json").object()["worked"]
+    said = call("estimate", TORCHTITAN, *H100, *path).out
+    assert f"{tree['name']}" in said.splitlines()[0]
+    # 8,030,261,248 parameters of 4 bytes over 128 devices (fp32 shards): 250,945,664 bytes.
+    assert tree["value"] == 8_030_261_248 * 4 / 128
