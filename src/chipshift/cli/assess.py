@@ -10,8 +10,9 @@ import typer
 from chipshift.cli.inputs import Explain, Files, Json, Model, On, Set, load, options_of, print_json
 from chipshift.cli.progress import working
 from chipshift.errors import InputError
-from chipshift.estimate.output import at_path, worked
+from chipshift.estimate.output import figure
 from chipshift.flows.assess import Assessment, assess
+from chipshift.flows.explain import explained
 from chipshift.flows.output import assessment_json, explained_json
 from chipshift.worked import Worked
 from chipshift.worked.tree import lines
@@ -128,25 +129,11 @@ def _part(target: Path) -> Path:
 
 def _explain(found: Assessment, answer: dict[str, Any], path: str, as_json: bool) -> int:
     """Print one figure's derivation."""
-    at_path(answer, path)
-    tree = explained(found, answer, path)
-    value = at_path(tree, path)
+    value = explained(found, answer, path)
     if as_json:
-        print_json({"schema": "chipshift/assess/1", "path": path, "worked": worked(tree, path)})
+        print_json({"schema": "chipshift/assess/1", "path": path, "worked": figure(value, path)})
     elif isinstance(value, Worked):
         print("\n".join(lines(value)))
     else:
-        print(f"{path} = {worked(tree, path)['value']}")
+        print(f"{path} = {figure(value, path)['value']}")
     return 0
-
-
-def explained(found: Assessment, answer: dict[str, Any], path: str) -> dict[str, Any]:
-    """The tree that holds a figure with its working, or the plain answer where it has none."""
-    if path.split(".", 1)[0] not in ("from", "targets"):
-        return answer
-    tree = explained_json(found)
-    try:
-        at_path(tree, path)
-    except InputError:
-        return answer
-    return tree

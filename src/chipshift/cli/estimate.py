@@ -22,7 +22,9 @@ from chipshift.worked.tree import lines
 
 def command(
     files: Files,
-    on: Annotated[str, typer.Option("--on", help="Machine, e.g. v6e:16x16 or h100*128.")],
+    on: Annotated[
+        str, typer.Option("--on", help="Machine, e.g. v6e:16x16; else the one in the file.")
+    ] = "",
     plan: Annotated[
         str, typer.Option("--plan", help="Plan, e.g. fsdp=256,tp=1,remat=full; else the job's own.")
     ] = "",

@@ -167,7 +167,15 @@ def worked(tree: Any, path: str) -> dict[str, Any]:
     Raises:
         InputError: the path names nothing, or something that is not a figure.
     """
-    found = at_path(tree, path)
+    return figure(at_path(tree, path), path)
+
+
+def figure(found: Any, path: str) -> dict[str, Any]:
+    """The contract's ``worked`` object of the value found at a path.
+
+    Raises:
+        InputError: it is not a figure.
+    """
     if isinstance(found, Worked):
         return worked_json(found)
     if isinstance(found, bool) or not isinstance(found, (int, float)):
@@ -175,5 +183,7 @@ def worked(tree: Any, path: str) -> dict[str, Any]:
         kind = kinds.get(type(found), "a word")
         inside = _choices(found, "") if isinstance(found, dict | list) else ""
         raise InputError(f"--explain {path}: that is {kind}, no figure{inside}")
+    whole = float(found).is_integer()
+    source = "as given or counted" if whole else "as it stands in the answer: no working is kept"
     return {"value": found, "unit": "", "name": path.split(".")[-1], "expression": "",
-            "inputs": [], "source": "as given or counted"}  # fmt: skip
+            "inputs": [], "source": source}  # fmt: skip

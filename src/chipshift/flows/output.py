@@ -162,12 +162,12 @@ def _measured(a: Assessment) -> dict[str, Any]:
 
 def explained_json(a: Assessment) -> dict[str, Any]:
     """The figures of present and targets with their working, for ``--explain`` and the report."""
-    now, options = _explained(a.present), a.options
+    now, options = with_working(a.present), a.options
     return {
-        "from": _with_run(now, options),
+        "from": figures_of(now, options),
         "targets": [
             {} if t.estimate is None else {
-                **_explained_target(now, _explained(t.estimate), options),
+                **target_figures(now, with_working(t.estimate), options),
                 "unchanged_plan": _carried(t, options),
             }
             for t in a.targets
@@ -175,7 +175,7 @@ def explained_json(a: Assessment) -> dict[str, Any]:
     }  # fmt: skip
 
 
-def _with_run(e: Estimate, options: Options) -> dict[str, Any]:
+def figures_of(e: Estimate, options: Options) -> dict[str, Any]:
     """An explained estimate's figures, its price and its run among them."""
     tree = estimate_json(e)
     price = e.price.usd_per_chip_hour
@@ -187,14 +187,15 @@ def _with_run(e: Estimate, options: Options) -> dict[str, Any]:
 
 
 def _carried(t: Target, options: Options) -> dict[str, Any] | None:
-    return None if t.unchanged is None else _with_run(_explained(t.unchanged), options)
+    return None if t.unchanged is None else figures_of(with_working(t.unchanged), options)
 
 
-def _explained(e: Estimate) -> Estimate:
+def with_working(e: Estimate) -> Estimate:
+    """The same estimate, its numbers ``Worked``."""
     return estimate(e.job, e.plan, e.machine, e.stack, price=e.price, explain=True)
 
 
-def _explained_target(now: Estimate, then: Estimate, options: Options) -> dict[str, Any]:
+def target_figures(now: Estimate, then: Estimate, options: Options) -> dict[str, Any]:
     """A target's figures, and its ratios to the present run, with their working."""
     cost = None
     if now.usd_per_1e12_tokens is not None and then.usd_per_1e12_tokens is not None:
@@ -206,7 +207,7 @@ def _explained_target(now: Estimate, then: Estimate, options: Options) -> dict[s
     own = half_width(then.error_band)
     width = leaf(own, "1", "median_error", then.error_band.basis)
     return {
-        **_with_run(then, options),
+        **figures_of(then, options),
         "ratio": {
             "step_time": ratio_of(then.step_time_s, now.step_time_s),
             "tokens_per_s_per_chip": ratio_of(
