@@ -167,10 +167,10 @@ def test_every_figure_of_present_and_targets_can_be_explained(
         explain, "with_working", lambda e: once[id(e)] if id(e) in once else keep(once, work, e)
     )
     for path, value in walked:
-        shown = figure(explain.explained(found, answer, path), path)
-        assert shown["value"] == pytest.approx(value, rel=1e-9), path
+        shown = explain.explained(found, answer, path)
+        assert float(shown) == pytest.approx(value, rel=1e-9), path
         if path.rsplit(".", 1)[-1] in WORKED:
-            assert shown["expression"] and shown["inputs"], path
+            assert shown.expression and shown.inputs, path
     step = figure(explain.explained(found, answer, "from.step_time_s"), "from.step_time_s")
     assert step["unit"] == "s" and len(step["inputs"]) > 5
     assert leaves_without_source(step) == []

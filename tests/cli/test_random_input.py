@@ -5,15 +5,12 @@ from __future__ import annotations
 import tempfile
 from pathlib import Path
 
-from hypothesis import HealthCheck, given, settings
+from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from tests.cli.call import NATIVE, TORCHTITAN, Called, call
 
-QUICK = settings(
-    max_examples=150, deadline=None, derandomize=True,
-    suppress_health_check=[HealthCheck.too_slow, HealthCheck.data_too_large],
-)  # fmt: skip
+OFTEN = settings(max_examples=150)
 
 COMMANDS = st.sampled_from(["assess", "estimate", "plan", "chips", "fabric", "read", "roofline"])
 WORDS = st.one_of(
@@ -38,19 +35,19 @@ def answered(found: Called) -> None:
         assert found.err == ""
 
 
-@QUICK
+@OFTEN
 @given(COMMANDS, st.lists(WORDS, max_size=6))
 def test_random_arguments(command: str, rest: list[str]) -> None:
     answered(call(command, *rest))
 
 
-@QUICK
+@OFTEN
 @given(st.text(max_size=20))
 def test_random_machines(name: str) -> None:
     answered(call("fabric", "--mesh", "a=2", "--", name))
 
 
-@QUICK
+@OFTEN
 @given(
     st.text(max_size=20), st.sampled_from(["--plan", "--explain", "--stack", "--price", "--set"])
 )
@@ -97,13 +94,13 @@ def read_and_estimated(text: str) -> None:
         answered(call("estimate", str(file), "--on", "h100*8", "--json"))
 
 
-@QUICK
+@OFTEN
 @given(st.dictionaries(KEYS, VALUES, max_size=5))
 def test_random_toml_files(tree: dict[str, object]) -> None:
     read_and_estimated("".join(f"{key} = {toml(value)}\n" for key, value in tree.items()))
 
 
-@QUICK
+@OFTEN
 @given(st.sampled_from([NATIVE, TORCHTITAN]), st.data())
 def test_a_real_job_with_one_value_changed(path: str, data: st.DataObject) -> None:
     lines = Path(path).read_text("utf8").splitlines()
@@ -114,7 +111,7 @@ def test_a_real_job_with_one_value_changed(path: str, data: st.DataObject) -> No
     read_and_estimated("\n".join(lines) + "\n")
 
 
-@QUICK
+@OFTEN
 @given(st.binary(max_size=200))
 def test_random_bytes_as_a_file(content: bytes) -> None:
     with tempfile.TemporaryDirectory() as folder:

@@ -7,16 +7,19 @@ from typing import Any
 from chipshift.worked.value import Worked
 
 
-def as_json(value: Worked) -> dict[str, Any]:
-    """The contract's ``worked`` object, inputs included."""
-    return {
-        "value": value.value,
-        "unit": value.unit,
-        "name": value.name,
-        "expression": value.expression,
-        "inputs": [as_json(one) for one in value.inputs],
-        "source": value.source,
-    }
+def as_json(value: Worked, known: dict[int, dict[str, Any]] | None = None) -> dict[str, Any]:
+    """The contract's ``worked`` object, inputs included; a value that stands twice is one dict."""
+    known = {} if known is None else known
+    if id(value) not in known:
+        known[id(value)] = {
+            "value": value.value,
+            "unit": value.unit,
+            "name": value.name,
+            "expression": value.expression,
+            "inputs": [as_json(one, known) for one in value.inputs],
+            "source": value.source,
+        }
+    return known[id(value)]
 
 
 def lines(value: Worked, depth: int | None = None) -> list[str]:
