@@ -60,6 +60,8 @@ def _look_up(key: str, name: str, settings: dict[str, Setting], fixed: dict[str,
         base = key.split(".")[:-levels]
         name = ".".join([*base, name.lstrip(".")])
     found = settings.get(name)
+    if found is None and "." in name:  # named from a launcher's root, such as training.model.x
+        found = settings.get(name.split(".", 1)[1])
     return None if found is None or found.value == f"${{{name}}}" else found.value
 
 

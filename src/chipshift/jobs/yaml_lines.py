@@ -64,7 +64,8 @@ def parse(source: Source) -> list[Document]:
         return _Builder(source.path).build(yaml.parse(_tabless(source.text), Loader=loader))
     except yaml.MarkedYAMLError as error:
         line = f":{error.problem_mark.line + 1}" if error.problem_mark else ""
-        raise InputError(f"{source.path}{line} is not valid YAML: {error.problem}") from None
+        hint = "; it is a template ({{ }}): render it first" if "{{" in source.text else ""
+        raise InputError(f"{source.path}{line} is not valid YAML: {error.problem}{hint}") from None
     except yaml.YAMLError as error:
         problem = " ".join(str(error).split())[:200]
         raise InputError(f"{source.path} is not valid YAML: {problem}") from None

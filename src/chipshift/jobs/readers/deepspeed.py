@@ -27,6 +27,7 @@ def read(source: Source, context: Context) -> Draft:
         raise InputError(f"{source.path} holds no table; expected a DeepSpeed configuration")
     settings = flatten(tree, source.path, lines)
     context.overrides.lay_over(settings)
+    left = any(s.value == "auto" for key, s in settings.items() if key.startswith(("bf16", "fp16")))
     settings = {key: s for key, s in settings.items() if s.value != "auto"}
     sheet = Sheet(settings, draft)
     draft.put("stack", Given("deepspeed", source.path))
@@ -34,6 +35,9 @@ def read(source: Source, context: Context) -> Draft:
     _batch(sheet)
     _zero(sheet)
     _precision(sheet)
+    if not left:
+        draft.assume("mixed", "no", "DeepSpeed's default: neither fp16 nor bf16 is enabled")
+        draft.assume("loaded", "fp32", "DeepSpeed's default dtype")
     _rest(sheet)
     sheet.close("DeepSpeed")
     return draft

@@ -158,6 +158,11 @@ def put_sharding(sheet: Sheet, context: Context) -> None:
     deepspeed = sheet.raw("deepspeed")
     if deepspeed is not None and deepspeed[1].value not in (None, "", False):
         _deepspeed(sheet, context, *deepspeed)
+    stage = sheet.integer("zero_stage", into="ZeRO stage", low=0, high=3)
+    if stage is not None:
+        kind = ("ddp", "zero1", "zero2", "fsdp")[stage.value]
+        draft.put("sharding", Given(kind, stage.file, stage.line))
+        draft.put("engine", Given("deepspeed", stage.file, stage.line))
     draft.assume("sharding", "ddp", "neither FSDP nor DeepSpeed is named: replicas hold it all")
 
 

@@ -35,6 +35,11 @@ TELLTALES = frozenset(
         *("--pipeline-model-parallel-size", "--seq-length", "--global-batch-size", "--bf16"),
     }
 )
+OTHER_PROGRAMS = re.compile(
+    r"(?:pretrain|train|finetune)_(?:bert|t5|ict|vision\w*|vlm|retro|mamba)"
+)
+"""Programs of Megatron-LM whose arguments describe something other than a decoder."""
+
 QUIET_NAMES = re.compile(r"WANDB|TOKEN|KEY|LOG|DEBUG|PATH|DIR|PROFILE|CKPT")
 BF16_WHY = (
     "Megatron keeps bf16 weights, fp32 main gradients, fp32 master weights and fp32 moments "
@@ -47,13 +52,19 @@ def read(source: Source, context: Context) -> Draft:
     draft = Draft(source.path, "megatron", uneven_pp=False, kv_replicated=True)
     launch = read_launch(source, context)
     words = training_command(launch, source.path)
+    program = next(
+        (w.plain for c in launch.found.commands for w in c.words if OTHER_PROGRAMS.search(w.plain)),
+        "",
+    )
     settings = as_settings(words, source.path)
     lay_over(settings, context.overrides)
     sheet = Sheet(settings, draft)
     put_machine(draft, launch)
     put_environment(draft, launch)
     _unset(draft, launch)
-    fill(sheet, context.model_named)
+    if program:
+        draft.wanted_model = program.rsplit("/", 1)[-1]
+    fill(sheet, context.model_named or bool(program))
     return draft
 
 

@@ -38,6 +38,14 @@ RENAMED = {
     "ub_tp_comm_overlap": "tp-comm-overlap",
     "data_parallel_sharding_strategy": "data-parallel-sharding-strategy",
     "mtp_num_layers": "mtp-num-layers",
+    "mbs": "micro-batch-size",
+    "gbs": "global-batch-size",
+    "tp_size": "tensor-model-parallel-size",
+    "pp_size": "pipeline-model-parallel-size",
+    "cp_size": "context-parallel-size",
+    "vp_size": "num-virtual-stages-per-pipeline-rank",
+    "ep_size": "expert-model-parallel-size",
+    "etp_size": "expert-tensor-parallel-size",
 }
 """Fields whose Megatron-LM argument has another name."""
 
@@ -57,6 +65,7 @@ PASSED = frozenset(
     }
 )
 _MODEL = re.compile(r"(llama|mixtral|mistral|qwen|deepseek|gemma|gpt_oss|nemotron|kimi|phi)[\w.]*")
+_OTHER = re.compile(r"bert|mt5|t5|clip|vit|neva|diffusion|imagen|dreambooth|retro|controlnet|nerf")
 _PRECISION = re.compile(r"bf16|fp16|fp8|nvfp4|mxfp8|32")
 
 
@@ -70,6 +79,7 @@ def read(source: Source, context: Context) -> Draft:
     for key, setting in found.items():
         _pass(settings, key.rsplit(".", 1)[-1], setting)
     _yaml_words(settings, found)
+    _other_kinds(draft, found)
     nodes, devices = found.get("trainer.num_nodes"), found.get("trainer.devices")
     sheet = Sheet(found, draft)
     if nodes is not None:
@@ -104,9 +114,22 @@ def _yaml_words(settings: dict[str, Setting], found: dict[str, Setting]) -> None
     precision = found.get("trainer.precision")
     if precision is not None:
         _precision(settings, str(precision.value), precision)
-    tokenizer = found.get("model.tokenizer.type") or found.get("model.tokenizer.model")
-    if tokenizer is not None:
-        settings["tokenizer-model"] = tokenizer
+    for key in ("model.tokenizer.model", "model.tokenizer.type"):
+        tokenizer = found.get(key)
+        if tokenizer is not None and isinstance(tokenizer.value, str):
+            named = "/" in tokenizer.value
+            settings["tokenizer-model" if named else "tokenizer-type"] = tokenizer
+
+
+def _other_kinds(draft: Draft, found: dict[str, Setting]) -> None:
+    """NeMo trains much besides decoders under the same keys: those are named, not misread."""
+    words = [str(found[key].value) for key in ("name", "run.name") if key in found]
+    for word in words:
+        if match := _OTHER.search(word.lower()):
+            draft.wanted_model = f"a {match.group()} of NeMo's"
+    other = ("model.vision.", "model.unet", "model.first_stage", "model.decoder.", "model.mm_cfg.")
+    if any(key.startswith(other) for key in found):
+        draft.wanted_model = "a model of NeMo's that is not a decoder alone"
 
 
 def _pass(settings: dict[str, Setting], name: str, setting: Setting) -> None:
@@ -148,6 +171,10 @@ def _recipe(source: Source, context: Context) -> Draft:
         if last in ("pretrain_recipe", "finetune_recipe"):
             nodes.update(call.keywords)
             model = model or call.name.split(".")[-2]
+        elif last == "set_primary_perf_configs":
+            tensor = call.keywords.get("tp_size")
+            if tensor is not None and tensor.value not in (None, 1):
+                settings["sequence-parallel"] = Setting(True, source.path, tensor.line)
         elif last == "from_hf_pretrained" and call.arguments:
             model = str(call.arguments[0])
         elif _MODEL.match(last) and ("config" in last or "recipe" in last):
@@ -168,6 +195,9 @@ def _recipe(source: Source, context: Context) -> Draft:
     _named_machine(draft, name)
     _recipe_model(draft, context, model or name)
     settings.setdefault("bf16", Setting(True, source.path))
+    if "use-distributed-optimizer" not in settings:
+        settings["use-distributed-optimizer"] = Setting(True, source.path)
+        draft.note("optimizer sharding", "zero1", "NeMo's recipes use the distributed optimizer")
     _fill(settings, draft, context)
     return draft
 
@@ -193,7 +223,12 @@ def _keep(
     elif isinstance(value, python_tree.Unknown):
         if key in ("mixed_precision", "precision_config", "plugins") and _PRECISION.search(value):
             _precision(settings, str(value), setting)
-    elif key in ("mixed_precision", "precision_config") and isinstance(value, str):
+    elif key == "use_mcore_fsdp" and value is True:
+        settings["use-megatron-fsdp"] = setting
+        settings["data-parallel-sharding-strategy"] = Setting(
+            "optim_grads_params", setting.file, setting.line
+        )
+    elif key in ("mixed_precision", "precision_config", "compute_dtype") and isinstance(value, str):
         _precision(settings, value, setting)
     else:
         _pass(settings, key, setting)

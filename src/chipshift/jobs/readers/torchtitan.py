@@ -20,7 +20,7 @@ from chipshift.jobs.shell.values import Field
 from chipshift.jobs.source import Source
 from chipshift.jobs.toml_lines import key_lines, parse
 from chipshift.models.model import Model
-from chipshift.models.preset import flavour
+from chipshift.models.preset import flavour, preset
 
 SECTIONS = frozenset(
     {
@@ -124,6 +124,8 @@ def _flavour(family: str, flavor: Given[str]) -> Model:
     try:
         return flavour("llama3" if family == "llama" else family, size)
     except InputError as error:
+        if family in ("llama2", "mistral", "mixtral"):
+            return preset(f"{family} {size}")
         raise InputError(f"{flavor.file}:{flavor.line}: model.flavor: {error}") from None
 
 
@@ -382,11 +384,10 @@ def _flags(sheet: Sheet) -> None:
 
 
 def _ignored(sheet: Sheet) -> None:
-    sheet.ignore(
-        ("parallelism.fsdp_reshard_after_forward",),
-        True,
-        "weights are taken as gathered again in the backward pass, FSDP's default without pp",
-    )
+    reshard = sheet.text("parallelism.fsdp_reshard_after_forward", into="weights after the forward")
+    if reshard is not None and reshard.value == "never":
+        why = "keeping gathered weights for the backward pass is not modelled"
+        sheet.draft.note("weights after the forward pass", "resharded", why)
     sheet.ignore(
         ("parallelism.disable_loss_parallel", "training.enable_loss_parallel"),
         True,
