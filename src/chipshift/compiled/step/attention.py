@@ -1,0 +1,135 @@
+"""Causal attention: a Pallas kernel on TPU, plain JAX in query blocks elsewhere.
+
+Shape letters: B sequences, S queries, T keys, H query heads, K key/value heads, G = H / K,
+D head width.
+"""
+
+from __future__ import annotations
+
+from typing import Any
+
+import jax
+import jax.numpy as jnp
+from jax.sharding import Mesh
+from jax.sharding import PartitionSpec as P
+
+from chipshift.compiled.step.config import Block, Config
+from chipshift.compiled.step.sharding import BATCH, reshard
+
+MASKED = -1e30  # not -inf: a row with no visible key must stay finite
+
+
+def rotate(x_BSHD: Any, theta: float, interleaved: bool) -> Any:
+    """Rotary position embedding over the whole head width, in fp32."""
+    width, length = x_BSHD.shape[-1], x_BSHD.shape[1]
+    inverse = theta ** (-jnp.arange(0, width, 2, dtype=jnp.float32) / width)
+    angle = jnp.arange(length, dtype=jnp.float32)[:, None, None] * inverse
+    cos, sin = jnp.cos(angle), jnp.sin(angle)
+    x = x_BSHD.astype(jnp.float32)
+    if interleaved:
+        first, second = x[..., 0::2], x[..., 1::2]
+    else:
+        first, second = jnp.split(x, 2, axis=-1)
+    turned = jnp.concatenate([first * cos - second * sin, second * cos + first * sin], axis=-1)
+    return turned.astype(x_BSHD.dtype)
+
+
+def attend(mesh: Mesh, cfg: Config, block: Block, q_BSHD: Any, k_BTKD: Any, v_BTKD: Any) -> Any:
+    """Scaled, masked softmax attention; heads cut over tp, queries over cp, keys whole."""
+    tp = cfg.mesh[4]
+    if block.kv_heads % tp:  # fewer key heads than tp devices: a copy for each
+        repeat = tp // block.kv_heads
+        k_BTKD, v_BTKD = (jnp.repeat(x, repeat, axis=2) for x in (k_BTKD, v_BTKD))
+    local, whole = P(BATCH, "cp", "tp", None), P(BATCH, None, "tp", None)
+    # Context parallel: every device needs all keys and values of its sequences.
+    k_BTKD, v_BTKD = (reshard(mesh, x, to=whole, back=local) for x in (k_BTKD, v_BTKD))
+    scale = cfg.variant.query_scale or block.head_dim**-0.5
+    q_BSHD = q_BSHD * jnp.asarray(scale, q_BSHD.dtype)
+    if cfg.attention == "splash":
+        return _splash(mesh, cfg, block, q_BSHD, k_BTKD, v_BTKD)
+
+    def local_attention(q: Any, k: Any, v: Any) -> Any:
+        start = jax.lax.axis_index("cp") * q.shape[1]
+        return blockwise(q, k, v, start, block.window, cfg.variant.attention_cap)
+
+    return jax.shard_map(
+        local_attention,
+        mesh=mesh,
+        in_specs=(local, whole, whole),
+        out_specs=local,
+        check_vma=False,
+    )(q_BSHD, k_BTKD, v_BTKD)
+
+
+def blockwise(q_BSHD: Any, k_BTKD: Any, v_BTKD: Any, start: Any, window: Any, cap: float) -> Any:
+    """Attention in blocks of queries, so that scores of a block only are alive at once."""
+    B, S, H, D = q_BSHD.shape
+    T, K, Dv = v_BTKD.shape[1:]
+    rows = next(n for n in (512, 256, 128, S) if S % n == 0)
+    blocks = q_BSHD.reshape(B, S // rows, rows, K, H // K, D).transpose(1, 0, 2, 3, 4, 5)
+
+    def one(carry: None, args: Any) -> tuple[None, Any]:
+        index, q = args
+        scores = jnp.einsum("bskgd,btkd->bkgst", q, k_BTKD, preferred_element_type=jnp.float32)
+        if cap:
+            scores = cap * jnp.tanh(scores / cap)
+        query = start + index * rows + jnp.arange(rows)[:, None]
+        key = jnp.arange(T)[None, :]
+        visible = key <= query
+        if window is not None:
+            visible &= key > query - window
+        weights = jax.nn.softmax(jnp.where(visible, scores, MASKED), axis=-1).astype(q.dtype)
+        return carry, jnp.einsum("bkgst,btkd->bskgd", weights, v_BTKD)
+
+    _, out = jax.lax.scan(jax.checkpoint(one), None, (jnp.arange(S // rows), blocks))
+    return out.transpose(1, 0, 2, 3, 4, 5).reshape(B, S, H, Dv)
+
+
+def _splash(mesh: Mesh, cfg: Config, block: Block, q: Any, k: Any, v: Any) -> Any:
+    """The Pallas kernel. Its blocks must divide the sequence and be multiples of 128."""
+    from jax.experimental.pallas.ops.tpu.splash_attention import splash_attention_kernel as kernel
+    from jax.experimental.pallas.ops.tpu.splash_attention import splash_attention_mask as masks
+
+    cp, tp = cfg.mesh[3], cfg.mesh[4]
+    length = q.shape[1]
+    rows = next((n for n in (512, 256, 128) if (length // cp) % n == 0), 0)
+    if not rows:
+        raise ValueError(
+            f"splash attention needs each device's part of the sequence ({length} / cp {cp}) "
+            "to be a multiple of 128"
+        )
+    shape = (length, length)
+    if block.window is None or block.window >= length:
+        mask = masks.CausalMask(shape)
+    else:
+        mask = masks.LocalMask(shape, window_size=(block.window - 1, 0), offset=0)
+    splash = kernel.make_splash_mha(
+        masks.MultiHeadMask([mask] * block.heads),
+        head_shards=tp,
+        q_seq_shards=cp,
+        block_sizes=kernel.BlockSizes(
+            block_q=rows,
+            block_kv=rows,
+            block_q_dkv=rows,
+            block_kv_dkv=rows,
+            block_q_dq=rows,
+            block_kv_dq=rows,
+        ),
+        attn_logits_soft_cap=cfg.variant.attention_cap or None,
+        residual_checkpoint_name="context",
+    )
+    local, whole = P(BATCH, "tp", "cp", None), P(BATCH, "tp", None, None)
+    heads_first = [x.transpose(0, 2, 1, 3) for x in (q, k, v)]
+    out = jax.shard_map(
+        lambda splash, q, k, v: jax.vmap(splash)(q, k, v),
+        mesh=mesh,
+        in_specs=(
+            splash.manual_sharding_spec(jax.sharding.NamedSharding(mesh, P("tp", "cp"))),
+            local,
+            whole,
+            whole,
+        ),
+        out_specs=local,
+        check_vma=False,
+    )(splash, *heads_first)
+    return out.transpose(0, 2, 1, 3)

@@ -1,0 +1,321 @@
+"""The decoder: weights and their cuts, one layer, the forward pass and the loss.
+
+Shape letters: B sequences, S positions, M model width, H query heads, K key/value heads,
+D head width, F feed-forward width, E experts, V vocabulary.
+"""
+
+from __future__ import annotations
+
+from functools import partial
+from typing import Any
+
+import jax
+import jax.numpy as jnp
+from jax.ad_checkpoint import checkpoint_name
+from jax.sharding import Mesh
+from jax.sharding import PartitionSpec as P
+
+from chipshift.compiled.step import moe, remat
+from chipshift.compiled.step.attention import attend, rotate
+from chipshift.compiled.step.config import Block, Config
+from chipshift.compiled.step.sharding import (
+    BATCH,
+    Weight,
+    constrain,
+    dense_fsdp,
+    gather,
+    reshard,
+    seq,
+)
+
+EMBED_INIT = 0.02
+
+
+def block_weights(cfg: Config, block: Block) -> dict[str, Weight]:
+    """The weights of one layer, and which dimension each axis cuts."""
+    M, H, K = cfg.d_model, block.heads, block.kv_heads
+    D, Dv = block.head_dim, block.v_head_dim
+    w = {"attention_norm": Weight((M,)), "mlp_norm": Weight((M,))}
+    if cfg.variant.post_norms:
+        w |= {"attention_post_norm": Weight((M,)), "mlp_post_norm": Weight((M,))}
+    if block.kv_rank is None:
+        heads = 1 if K % cfg.mesh[4] == 0 else None  # too few key heads: whole on every tp device
+        w["q"] = Weight((M, H, D), tp=1, fsdp=0)
+        w["k"] = Weight((M, K, D), tp=heads, fsdp=0)
+        w["v"] = Weight((M, K, Dv), tp=heads, fsdp=0)
+        if block.qk_norm:
+            w |= {"q_norm": Weight((D,)), "k_norm": Weight((D,))}
+        if block.qkv_bias:
+            w |= {"q_bias": Weight((H, D), tp=0)}
+            on_heads = None if heads is None else 0
+            w |= {"k_bias": Weight((K, D), tp=on_heads), "v_bias": Weight((K, Dv), tp=on_heads)}
+    else:
+        nope = D - block.rope_dim
+        if block.q_rank:
+            w["q_down"] = Weight((M, block.q_rank), fsdp=0)
+            w["q_down_norm"] = Weight((block.q_rank,))
+            w["q"] = Weight((block.q_rank, H, D), tp=1, fsdp=0)
+        else:
+            w["q"] = Weight((M, H, D), tp=1, fsdp=0)
+        w["kv_down"] = Weight((M, block.kv_rank + block.rope_dim), fsdp=0)
+        w["kv_down_norm"] = Weight((block.kv_rank,))
+        w["kv"] = Weight((block.kv_rank, H, nope + Dv), tp=1, fsdp=0)
+    w["o"] = Weight((H, Dv, M), tp=0, fsdp=2)
+    if block.out_bias:
+        w["o_bias"] = Weight((M,))
+    if block.mlp_width:
+        w |= _mlp_weights(M, block.mlp_width, block.gated, "")
+    if block.experts:
+        E, F = block.experts, block.expert_width
+        w["router"] = Weight((M, E))
+        w["router_bias"] = Weight((E,))
+        w["expert_gate"] = Weight((E, M, F), ep=0, fsdp=1, tp=2)
+        w["expert_up"] = Weight((E, M, F if block.gated else 0), ep=0, fsdp=1, tp=2)
+        w["expert_down"] = Weight((E, F, M), ep=0, fsdp=2, tp=1)
+        if block.shared_width:
+            w |= _mlp_weights(M, block.shared_width, block.gated, "shared_")
+        if block.shared_gate:
+            w["shared_router"] = Weight((M, 1))
+    return w
+
+
+def _mlp_weights(M: int, F: int, gated: bool, prefix: str) -> dict[str, Weight]:
+    w = {prefix + "gate": Weight((M, F), tp=1, fsdp=0)}
+    if gated:
+        w[prefix + "up"] = Weight((M, F), tp=1, fsdp=0)
+    w[prefix + "down"] = Weight((F, M), tp=0, fsdp=1)
+    return w
+
+
+def model_weights(cfg: Config) -> dict[str, Weight]:
+    """The weights outside the layers."""
+    w = {
+        "embed": Weight((cfg.vocab, cfg.d_model), tp=0, fsdp=1),
+        "final_norm": Weight((cfg.d_model,)),
+    }
+    if not cfg.tied:
+        w["head"] = Weight((cfg.d_model, cfg.vocab), tp=1, fsdp=0)
+    return w
+
+
+def tree(cfg: Config, leaf: Any) -> dict[str, Any]:
+    """``leaf(weight, repeats)`` for every parameter; repeats 0 outside the scanned segments."""
+    outside = {name: leaf(weight, 0) for name, weight in model_weights(cfg).items()}
+    segments = [
+        [{n: leaf(w, repeats) for n, w in block_weights(cfg, block).items()} for block in unit]
+        for unit, repeats in cfg.segments
+    ]
+    return {**outside, "segments": segments}
+
+
+def init(cfg: Config, seed: int) -> dict[str, Any]:
+    """Random parameters: normal matrices, norms at their identity."""
+    keys = iter(jax.random.split(jax.random.key(seed), 4096))
+
+    def leaf(weight: Weight, repeats: int) -> Any:
+        shape = (repeats, *weight.shape) if repeats else weight.shape
+        dtype = jnp.dtype(cfg.master_dtype)
+        if len(weight.shape) == 1:
+            return jnp.full(shape, 0.0 if cfg.variant.unit_offset else 1.0, dtype)
+        return EMBED_INIT * jax.random.normal(next(keys), shape, dtype)
+
+    return tree(cfg, leaf)
+
+
+def norm(cfg: Config, x: Any, weight: Any) -> Any:
+    """RMS norm in fp32, cast back."""
+    x32 = x.astype(jnp.float32)
+    scale = jax.lax.rsqrt(jnp.mean(x32 * x32, axis=-1, keepdims=True) + cfg.variant.eps)
+    w = weight.astype(jnp.float32) + (1.0 if cfg.variant.unit_offset else 0.0)
+    return (x32 * scale * w).astype(x.dtype)
+
+
+def activate(cfg: Config, x: Any) -> Any:
+    kind = cfg.variant.activation
+    return jax.nn.silu(x) if kind == "silu" else jax.nn.gelu(x, approximate=kind == "gelu_tanh")
+
+
+class Layout:
+    """Activation layouts of a config: ``cut`` between matmuls, ``whole`` at their input."""
+
+    def __init__(self, cfg: Config):
+        self.cut = P(BATCH, seq(cfg), None)
+        self.whole = P(BATCH, "cp", None)
+        self.heads = P(BATCH, "cp", "tp", None)
+        self.wide = P(BATCH, "cp", "tp")
+
+
+def attention(mesh: Mesh, cfg: Config, block: Block, w: Any, x_BSM: Any) -> Any:
+    """Self-attention; ``w(name)`` gives a weight gathered for use, in the compute dtype."""
+    at = Layout(cfg)
+    # Sequence parallel: gathered over tp here, scattered again after the output projection.
+    x = reshard(mesh, x_BSM, to=at.whole, back=at.cut)
+    if block.kv_rank is None:
+        q, k, v = (jnp.einsum("bsm,mhd->bshd", x, w(name)) for name in ("q", "k", "v"))
+        if block.qkv_bias:
+            q, k, v = q + w("q_bias"), k + w("k_bias"), v + w("v_bias")
+        if block.qk_norm:
+            q, k = norm(cfg, q, w("q_norm")), norm(cfg, k, w("k_norm"))
+        q, k = (rotate(y, block.rope_theta, cfg.variant.interleaved_rope) for y in (q, k))
+    else:
+        q, k, v = _latent(cfg, block, w, x)
+    if block.kv_heads % cfg.mesh[4] == 0:
+        k, v = constrain(mesh, k, at.heads), constrain(mesh, v, at.heads)
+    q, k, v = (checkpoint_name(y, n) for y, n in ((q, "q"), (k, "k"), (v, "v")))
+    q = constrain(mesh, q, at.heads)
+    context = checkpoint_name(attend(mesh, cfg, block, q, k, v), "context")
+    context = constrain(mesh, context, at.heads)
+    out = jnp.einsum("bshd,hdm->bsm", context, w("o"))
+    out = reshard(mesh, out, to=at.cut, back=at.whole)
+    return out + w("o_bias") if block.out_bias else out
+
+
+def _latent(cfg: Config, block: Block, w: Any, x: Any) -> tuple[Any, Any, Any]:
+    """DeepSeek's attention: queries and keys/values through low-rank latents."""
+    nope, pairs = block.head_dim - block.rope_dim, cfg.variant.interleaved_rope
+    latent = x
+    if block.q_rank:
+        down = checkpoint_name(jnp.einsum("bsm,mr->bsr", x, w("q_down")), "mla_q")
+        latent = norm(cfg, down, w("q_down_norm"))
+    q = jnp.einsum("bsr,rhd->bshd", latent, w("q"))
+    q = jnp.concatenate(
+        [q[..., :nope], rotate(q[..., nope:], block.rope_theta, pairs)], axis=-1
+    )
+    down = checkpoint_name(jnp.einsum("bsm,mr->bsr", x, w("kv_down")), "mla_kv")
+    latent, shared = jnp.split(down, [block.kv_rank], axis=-1)
+    kv = jnp.einsum("bsr,rhd->bshd", norm(cfg, latent, w("kv_down_norm")), w("kv"))
+    k, v = jnp.split(kv, [nope], axis=-1)
+    rope = rotate(shared[:, :, None, :], block.rope_theta, pairs)
+    rope = jnp.broadcast_to(rope, (*k.shape[:3], block.rope_dim))
+    return q, jnp.concatenate([k, rope], axis=-1), v
+
+
+def mlp(mesh: Mesh, cfg: Config, block: Block, w: Any, x: Any, prefix: str = "") -> Any:
+    """Feed-forward, its width cut over tp."""
+    at = Layout(cfg)
+    x = reshard(mesh, x, to=at.whole, back=at.cut)
+    hidden = constrain(mesh, jnp.einsum("bsm,mf->bsf", x, w(prefix + "gate")), at.wide)
+    hidden = activate(cfg, checkpoint_name(hidden, "gate"))
+    if block.gated:
+        up = constrain(mesh, jnp.einsum("bsm,mf->bsf", x, w(prefix + "up")), at.wide)
+        hidden = hidden * checkpoint_name(up, "up")
+    hidden = checkpoint_name(hidden, "act")
+    out = jnp.einsum("bsf,fm->bsm", hidden, w(prefix + "down"))
+    return reshard(mesh, out, to=at.cut, back=at.whole)
+
+
+def feed_forward(mesh: Mesh, cfg: Config, block: Block, w: Any, x: Any) -> Any:
+    """The dense feed-forward, or routed experts and the shared one."""
+    if not block.experts:
+        return mlp(mesh, cfg, block, w, x)
+    logits = jnp.einsum("bsm,me->bse", x.astype(jnp.float32), w("router", jnp.float32))
+    names = ("expert_gate", "expert_up", "expert_down")
+    weights = (*(w(name) for name in names), w("router_bias", jnp.float32))
+    y = moe.experts(mesh, cfg, block, x, logits, weights)
+    if block.shared_width:
+        shared = mlp(mesh, cfg, block, w, x, "shared_")
+        if block.shared_gate:
+            shared = shared * jax.nn.sigmoid(jnp.einsum("bsm,mo->bso", x, w("shared_router")))
+        y = y + shared
+    return y
+
+
+def layer(mesh: Mesh, cfg: Config, block: Block, params: dict[str, Any], x_BSM: Any) -> Any:
+    """One decoder layer. FSDP gathers each weight where it is used."""
+    weights, cut = block_weights(cfg, block), Layout(cfg).cut
+
+    def w(name: str, dtype: Any = None) -> Any:
+        if weights[name].fsdp is None:  # small: every device has it whole
+            return params[name].astype(dtype or cfg.compute_dtype)
+        return gather(mesh, cfg, weights[name], params[name])
+
+    h = checkpoint_name(norm(cfg, x_BSM, params["attention_norm"]), "attention_in")
+    h = attention(mesh, cfg, block, w, h)
+    if cfg.variant.post_norms:
+        h = norm(cfg, h, params["attention_post_norm"])
+    x = x_BSM + checkpoint_name(h, "attention_out")
+    h = checkpoint_name(norm(cfg, x, params["mlp_norm"]), "mlp_in")
+    h = feed_forward(mesh, cfg, block, w, h)
+    if cfg.variant.post_norms:
+        h = norm(cfg, h, params["mlp_post_norm"])
+    return constrain(mesh, x + h, cut)
+
+
+def embed(mesh: Mesh, cfg: Config, table: Any, ids_BS: Any) -> Any:
+    """Rows of the table. Each device looks up its own part of every row for the sequences of all
+    fsdp devices, then they exchange: far fewer bytes than gathering the table."""
+    spec = model_weights(cfg)["embed"].spec(cfg)
+    cut_vocab = spec[0] is not None and cfg.mesh[4] > 1
+    over = dense_fsdp(cfg)
+
+    def lookup(ids: Any, rows: Any) -> Any:
+        ids = jax.lax.all_gather(ids, over, axis=0, tiled=True)
+        if cut_vocab:
+            ids = ids - jax.lax.axis_index("tp") * rows.shape[0]
+        inside = (ids >= 0) & (ids < rows.shape[0])
+        x = rows.at[jnp.where(inside, ids, rows.shape[0])].get(mode="fill", fill_value=0)
+        x = jax.lax.all_to_all(x, over, split_axis=0, concat_axis=2, tiled=True)
+        if cut_vocab and cfg.sequence_parallel:
+            return jax.lax.psum_scatter(x, "tp", scatter_dimension=1, tiled=True)
+        return jax.lax.psum(x, "tp") if cut_vocab else x
+
+    out = P(BATCH, seq(cfg) if cut_vocab else "cp", None)
+    x = jax.shard_map(
+        lookup, mesh=mesh, in_specs=(P(BATCH, "cp"), spec), out_specs=out, check_vma=False
+    )(ids_BS, table.astype(cfg.compute_dtype))
+    x = reshard(mesh, x, to=Layout(cfg).cut, back=out)
+    return x * jnp.asarray(cfg.variant.embed_scale, x.dtype)
+
+
+def hidden_states(mesh: Mesh, cfg: Config, params: dict[str, Any], ids_BS: Any) -> Any:
+    """Embedding, every layer, the last norm."""
+    x = embed(mesh, cfg, params["embed"], ids_BS)
+    keep = remat.policy(cfg.remat)
+    for (unit, _), stacked in zip(cfg.segments, params["segments"], strict=True):
+
+        def body(x: Any, weights: Any, unit: Any = unit) -> tuple[Any, None]:
+            for block, one in zip(unit, weights, strict=True):
+                run = partial(layer, mesh, cfg, block)
+                x = jax.checkpoint(run, policy=keep, prevent_cse=False)(one, x)
+            return x, None
+
+        x, _ = jax.lax.scan(body, x, stacked)
+    return norm(cfg, x, params["final_norm"])
+
+
+def loss(mesh: Mesh, cfg: Config, params: dict[str, Any], ids_BS: Any, targets_BS: Any) -> Any:
+    """Mean cross-entropy of the next token; logits in fp32, in ``loss_chunks`` pieces."""
+    at = Layout(cfg)
+    x = hidden_states(mesh, cfg, params, ids_BS)
+    x = reshard(mesh, x, to=at.whole, back=at.cut)
+    if cfg.tied:
+        table = reshard_embed(mesh, cfg, params["embed"])
+        head = table.T
+    else:
+        head = gather(mesh, cfg, model_weights(cfg)["head"], params["head"])
+
+    def piece(total: Any, part: Any) -> tuple[Any, None]:
+        h, target = part
+        logits = jnp.einsum("bsm,mv->bsv", h, head, preferred_element_type=jnp.float32)
+        logits = constrain(mesh, logits, at.wide)
+        if cfg.variant.logit_cap:
+            logits = cfg.variant.logit_cap * jnp.tanh(logits / cfg.variant.logit_cap)
+        log_sum = jax.nn.logsumexp(logits, axis=-1)
+        # A comparison instead of a gather: each device picks from its own part of the vocabulary.
+        chosen = jnp.arange(logits.shape[-1])[None, None, :] == target[..., None]
+        return total + (log_sum - jnp.where(chosen, logits, 0.0).sum(-1)).sum(), None
+
+    n = cfg.loss_chunks
+    if n == 1:
+        total, _ = piece(jnp.float32(0.0), (x, targets_BS))
+    else:
+        B, S, M = x.shape
+        xs = x.reshape(B, n, S // n, M).swapaxes(0, 1)
+        ts = targets_BS.reshape(B, n, S // n).swapaxes(0, 1)
+        total, _ = jax.lax.scan(jax.checkpoint(piece), jnp.float32(0.0), (xs, ts))
+    return total / targets_BS.size
+
+
+def reshard_embed(mesh: Mesh, cfg: Config, table: Any) -> Any:
+    """The embedding gathered for use as LM head."""
+    return gather(mesh, cfg, model_weights(cfg)["embed"], table)

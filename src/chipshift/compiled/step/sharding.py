@@ -1,0 +1,154 @@
+"""How the step is cut over devices: the mesh, who holds which part of a weight, and moves.
+
+Mesh axes, outermost first. ``dp`` replicas hold whole weights, ``fsdp`` devices a part of each and
+gather it for use, ``ep`` devices hold different experts (the axis is taken out of fsdp or dp, and
+counts as part of it for everything but experts), ``cp`` devices hold parts of each sequence, ``tp``
+devices parts of each matmul and, outside the matmuls, parts of the sequence.
+
+The compiler is told of moves in both directions: ``reshard`` names the layout of a value in the
+forward pass and of its gradient in the backward pass, and XLA's partitioner picks the collective:
+an all-gather forward is a reduce-scatter backward, and the reverse.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import Any
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+from jax.sharding import AxisType, Mesh, NamedSharding
+from jax.sharding import PartitionSpec as P
+
+from chipshift.compiled.step.config import Config
+
+MESH_AXES = ("dp", "fsdp", "ep", "cp", "tp")
+BATCH = ("dp", "fsdp", "ep")
+"""Sequences are cut over these."""
+
+
+def seq(cfg: Config) -> tuple[str, ...]:
+    """Axes over which the sequence is cut outside attention and the matmuls."""
+    return ("cp", "tp") if cfg.sequence_parallel else ("cp",)
+
+
+def dense_fsdp(cfg: Config) -> tuple[str, ...]:
+    """Mesh axes that make up the plan's fsdp for weights that every token uses."""
+    return ("fsdp", "ep") if cfg.ep_from == "fsdp" else ("fsdp",)
+
+
+def make_mesh(cfg: Config, devices: list[Any]) -> Mesh:
+    """The mesh over ``devices``: slices outermost, the last axes on neighbouring chips."""
+    if cfg.slices == 1:
+        grid = _place(cfg.mesh, devices)
+    else:
+        inner, outer = _split_slices(cfg)
+        groups: dict[int, list[Any]] = {}
+        for device in devices:
+            groups.setdefault(device.slice_index, []).append(device)
+        parts = np.stack([_place(inner, groups[index]) for index in sorted(groups)])
+        # (slices, *inner) -> each axis is its part over slices times its part inside one.
+        parts = parts.reshape(*outer, *inner)
+        order = [axis + side * len(inner) for axis in range(len(inner)) for side in (0, 1)]
+        grid = parts.transpose(order).reshape(cfg.mesh)
+    return Mesh(grid, MESH_AXES, axis_types=(AxisType.Auto,) * len(MESH_AXES))
+
+
+def _split_slices(cfg: Config) -> tuple[tuple[int, ...], tuple[int, ...]]:
+    """Sizes inside a slice and over slices: dp crosses slices first, then fsdp."""
+    left, outer = cfg.slices, [1] * len(cfg.mesh)
+    for axis in (0, 1):
+        outer[axis] = int(np.gcd(left, cfg.mesh[axis]))
+        left //= outer[axis]
+    if left != 1:
+        raise ValueError(
+            f"{cfg.slices} slices need dp x fsdp divisible by {cfg.slices}: only data parallel "
+            f"axes cross slices, and here dp={cfg.mesh[0]}, fsdp={cfg.mesh[1]}"
+        )
+    return tuple(m // o for m, o in zip(cfg.mesh, outer, strict=True)), tuple(outer)
+
+
+def _place(shape: tuple[int, ...], devices: list[Any]) -> Any:
+    """Devices of one slice in mesh order; JAX knows how axes sit best on a torus."""
+    from jax.experimental import mesh_utils
+
+    if devices[0].platform == "tpu":
+        try:
+            return mesh_utils.create_device_mesh(shape, devices)
+        except NotImplementedError:
+            return mesh_utils.create_device_mesh(
+                shape, devices, allow_split_physical_axes=True
+            )
+    return np.array(devices).reshape(shape)
+
+
+@dataclass(frozen=True)
+class Weight:
+    """Shape of a weight and the dimensions that tp, fsdp and ep cut (None = not cut)."""
+
+    shape: tuple[int, ...]
+    tp: int | None = None
+    fsdp: int | None = None
+    ep: int | None = None
+
+    def spec(self, cfg: Config, *, whole: bool = False, zero: bool = False) -> Any:
+        """Where it lives; ``whole``: gathered over fsdp; ``zero``: cut over dp as well."""
+        dims: list[tuple[str, ...]] = [()] * len(self.shape)
+        sizes = dict(zip(MESH_AXES, cfg.mesh, strict=True))
+        if self.tp is not None and self.shape[self.tp] % sizes["tp"] == 0:
+            dims[self.tp] = ("tp",)
+        if self.ep is not None:
+            dims[self.ep] = ("ep",)
+        over = ("fsdp",) if self.ep is not None else dense_fsdp(cfg)
+        if zero:
+            over = ("dp", *over)
+        parts = int(np.prod([sizes[axis] for axis in over]))
+        if self.fsdp is not None and not whole and parts > 1:
+            dim = self._cut(parts, dims, sizes)
+            dims[dim] = (*dims[dim], *over)
+        return P(*(axes or None for axes in dims))
+
+    def _cut(self, parts: int, dims: list[tuple[str, ...]], sizes: dict[str, int]) -> int:
+        """The dimension that fsdp cuts: the declared one, else the first that divides."""
+        assert self.fsdp is not None
+        for dim in (self.fsdp, *range(len(self.shape))):
+            held = int(np.prod([sizes[axis] for axis in dims[dim]], dtype=int))
+            if self.shape[dim] % (held * parts) == 0:
+                return dim
+        raise ValueError(f"no dimension of a weight of shape {self.shape} divides over {parts}")
+
+
+def constrain(mesh: Mesh, x: Any, spec: Any) -> Any:
+    return jax.lax.with_sharding_constraint(x, NamedSharding(mesh, spec))
+
+
+def reshard(mesh: Mesh, x: Any, to: Any, back: Any) -> Any:
+    """``x`` laid out as ``to``; its gradient laid out as ``back``."""
+
+    def forward(x: Any) -> tuple[Any, None]:
+        return constrain(mesh, x, to), None
+
+    def backward(_: None, grad: Any) -> tuple[Any]:
+        return (constrain(mesh, grad, back),)
+
+    moved = jax.custom_vjp(lambda x: constrain(mesh, x, to))
+    moved.defvjp(forward, backward)
+    return moved(x)
+
+
+def gather(mesh: Mesh, cfg: Config, weight: Weight, w: Any) -> Any:
+    """FSDP: the master weight cast and gathered for use; its gradient reduced and scattered."""
+    to, back = weight.spec(cfg, whole=True), weight.spec(cfg)
+    compute, reduce = jnp.dtype(cfg.compute_dtype), jnp.dtype(cfg.reduce_dtype)
+
+    def forward(w: Any) -> tuple[Any, None]:
+        # Cast first, on the device's own part, so that the gather moves the smaller dtype.
+        return constrain(mesh, constrain(mesh, w.astype(compute), back), to), None
+
+    def backward(_: None, grad: Any) -> tuple[Any]:
+        return (constrain(mesh, grad.astype(reduce), back).astype(w.dtype),)
+
+    gathered = jax.custom_vjp(lambda w: forward(w)[0])
+    gathered.defvjp(forward, backward)
+    return gathered(w)
