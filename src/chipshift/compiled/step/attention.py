@@ -14,7 +14,7 @@ from jax.sharding import Mesh
 from jax.sharding import PartitionSpec as P
 
 from chipshift.compiled.step.config import Block, Config
-from chipshift.compiled.step.sharding import BATCH, reshard
+from chipshift.compiled.step.sharding import BATCH, gathered
 
 MASKED = -1e30  # not -inf: a row with no visible key must stay finite
 
@@ -42,7 +42,7 @@ def attend(mesh: Mesh, cfg: Config, block: Block, q_BSHD: Any, k_BTKD: Any, v_BT
         k_BTKD, v_BTKD = (jnp.repeat(x, repeat, axis=2) for x in (k_BTKD, v_BTKD))
     local, whole = P(BATCH, "cp", "tp", None), P(BATCH, None, "tp", None)
     # Context parallel: every device needs all keys and values of its sequences.
-    k_BTKD, v_BTKD = (reshard(mesh, x, to=whole, back=local) for x in (k_BTKD, v_BTKD))
+    k_BTKD, v_BTKD = (gathered(mesh, x, local, whole) for x in (k_BTKD, v_BTKD))
     scale = cfg.variant.query_scale or block.head_dim**-0.5
     q_BSHD = q_BSHD * jnp.asarray(scale, q_BSHD.dtype)
     if cfg.attention == "splash":

@@ -1,4 +1,4 @@
-"""What the step is built from: the decoder's shapes, the mesh and the training settings, as data."""
+"""What the step is built from: the decoder's shapes, the mesh and the settings, as data."""
 
 from __future__ import annotations
 

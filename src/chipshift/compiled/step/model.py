@@ -22,10 +22,12 @@ from chipshift.compiled.step.sharding import (
     BATCH,
     Weight,
     constrain,
-    dense_fsdp,
     gather,
-    reshard,
+    gathered,
+    project,
+    scattered,
     seq,
+    weight_axes,
 )
 
 EMBED_INIT = 0.02
@@ -145,13 +147,32 @@ class Layout:
         self.wide = P(BATCH, "cp", "tp")
 
 
-def attention(mesh: Mesh, cfg: Config, block: Block, w: Any, x_BSM: Any) -> Any:
-    """Self-attention; ``w(name)`` gives a weight gathered for use, in the compute dtype."""
+class Weights:
+    """The parameters of one layer, used by name."""
+
+    def __init__(self, mesh: Mesh, cfg: Config, block: Block, params: dict[str, Any]):
+        self.mesh, self.cfg, self.params = mesh, cfg, params
+        self.layout = block_weights(cfg, block)
+
+    def __call__(self, name: str, dtype: Any = None) -> Any:
+        """A small weight, which every device has whole."""
+        return self.params[name].astype(dtype or self.cfg.compute_dtype)
+
+    def project(self, name: str, equation: str, x: Any) -> Any:
+        """``x`` times a weight that FSDP gathers for it."""
+        return project(self.mesh, self.cfg, self.layout[name], equation, x, self.params[name])
+
+    def gather(self, name: str) -> Any:
+        return gather(self.mesh, self.cfg, self.layout[name], self.params[name])
+
+
+def attention(mesh: Mesh, cfg: Config, block: Block, w: Weights, x_BSM: Any) -> Any:
+    """Self-attention, its heads cut over tp."""
     at = Layout(cfg)
     # Sequence parallel: gathered over tp here, scattered again after the output projection.
-    x = reshard(mesh, x_BSM, to=at.whole, back=at.cut)
+    x = gathered(mesh, x_BSM, at.cut, at.whole)
     if block.kv_rank is None:
-        q, k, v = (jnp.einsum("bsm,mhd->bshd", x, w(name)) for name in ("q", "k", "v"))
+        q, k, v = (w.project(name, "bsm,mhd->bshd", x) for name in ("q", "k", "v"))
         if block.qkv_bias:
             q, k, v = q + w("q_bias"), k + w("k_bias"), v + w("v_bias")
         if block.qk_norm:
@@ -165,52 +186,50 @@ def attention(mesh: Mesh, cfg: Config, block: Block, w: Any, x_BSM: Any) -> Any:
     q = constrain(mesh, q, at.heads)
     context = checkpoint_name(attend(mesh, cfg, block, q, k, v), "context")
     context = constrain(mesh, context, at.heads)
-    out = jnp.einsum("bshd,hdm->bsm", context, w("o"))
-    out = reshard(mesh, out, to=at.cut, back=at.whole)
+    out = w.project("o", "bshd,hdm->bsm", context)
+    out = scattered(mesh, out, at.cut, at.whole)
     return out + w("o_bias") if block.out_bias else out
 
 
-def _latent(cfg: Config, block: Block, w: Any, x: Any) -> tuple[Any, Any, Any]:
+def _latent(cfg: Config, block: Block, w: Weights, x: Any) -> tuple[Any, Any, Any]:
     """DeepSeek's attention: queries and keys/values through low-rank latents."""
     nope, pairs = block.head_dim - block.rope_dim, cfg.variant.interleaved_rope
     latent = x
     if block.q_rank:
-        down = checkpoint_name(jnp.einsum("bsm,mr->bsr", x, w("q_down")), "mla_q")
+        down = checkpoint_name(w.project("q_down", "bsm,mr->bsr", x), "mla_q")
         latent = norm(cfg, down, w("q_down_norm"))
-    q = jnp.einsum("bsr,rhd->bshd", latent, w("q"))
-    q = jnp.concatenate(
-        [q[..., :nope], rotate(q[..., nope:], block.rope_theta, pairs)], axis=-1
-    )
-    down = checkpoint_name(jnp.einsum("bsm,mr->bsr", x, w("kv_down")), "mla_kv")
+    q = w.project("q", "bsr,rhd->bshd", latent)
+    q = jnp.concatenate([q[..., :nope], rotate(q[..., nope:], block.rope_theta, pairs)], axis=-1)
+    down = checkpoint_name(w.project("kv_down", "bsm,mr->bsr", x), "mla_kv")
     latent, shared = jnp.split(down, [block.kv_rank], axis=-1)
-    kv = jnp.einsum("bsr,rhd->bshd", norm(cfg, latent, w("kv_down_norm")), w("kv"))
+    kv = w.project("kv", "bsr,rhd->bshd", norm(cfg, latent, w("kv_down_norm")))
     k, v = jnp.split(kv, [nope], axis=-1)
     rope = rotate(shared[:, :, None, :], block.rope_theta, pairs)
     rope = jnp.broadcast_to(rope, (*k.shape[:3], block.rope_dim))
     return q, jnp.concatenate([k, rope], axis=-1), v
 
 
-def mlp(mesh: Mesh, cfg: Config, block: Block, w: Any, x: Any, prefix: str = "") -> Any:
+def mlp(mesh: Mesh, cfg: Config, block: Block, w: Weights, x: Any, prefix: str = "") -> Any:
     """Feed-forward, its width cut over tp."""
     at = Layout(cfg)
-    x = reshard(mesh, x, to=at.whole, back=at.cut)
-    hidden = constrain(mesh, jnp.einsum("bsm,mf->bsf", x, w(prefix + "gate")), at.wide)
+    x = gathered(mesh, x, at.cut, at.whole)
+    hidden = constrain(mesh, w.project(prefix + "gate", "bsm,mf->bsf", x), at.wide)
     hidden = activate(cfg, checkpoint_name(hidden, "gate"))
     if block.gated:
-        up = constrain(mesh, jnp.einsum("bsm,mf->bsf", x, w(prefix + "up")), at.wide)
+        up = constrain(mesh, w.project(prefix + "up", "bsm,mf->bsf", x), at.wide)
         hidden = hidden * checkpoint_name(up, "up")
     hidden = checkpoint_name(hidden, "act")
-    out = jnp.einsum("bsf,fm->bsm", hidden, w(prefix + "down"))
-    return reshard(mesh, out, to=at.cut, back=at.whole)
+    out = w.project(prefix + "down", "bsf,fm->bsm", hidden)
+    return scattered(mesh, out, at.cut, at.whole)
 
 
-def feed_forward(mesh: Mesh, cfg: Config, block: Block, w: Any, x: Any) -> Any:
+def feed_forward(mesh: Mesh, cfg: Config, block: Block, w: Weights, x: Any) -> Any:
     """The dense feed-forward, or routed experts and the shared one."""
     if not block.experts:
         return mlp(mesh, cfg, block, w, x)
     logits = jnp.einsum("bsm,me->bse", x.astype(jnp.float32), w("router", jnp.float32))
     names = ("expert_gate", "expert_up", "expert_down")
-    weights = (*(w(name) for name in names), w("router_bias", jnp.float32))
+    weights = (*(w.gather(name) for name in names), w("router_bias", jnp.float32))
     y = moe.experts(mesh, cfg, block, x, logits, weights)
     if block.shared_width:
         shared = mlp(mesh, cfg, block, w, x, "shared_")
@@ -222,13 +241,8 @@ def feed_forward(mesh: Mesh, cfg: Config, block: Block, w: Any, x: Any) -> Any:
 
 def layer(mesh: Mesh, cfg: Config, block: Block, params: dict[str, Any], x_BSM: Any) -> Any:
     """One decoder layer. FSDP gathers each weight where it is used."""
-    weights, cut = block_weights(cfg, block), Layout(cfg).cut
-
-    def w(name: str, dtype: Any = None) -> Any:
-        if weights[name].fsdp is None:  # small: every device has it whole
-            return params[name].astype(dtype or cfg.compute_dtype)
-        return gather(mesh, cfg, weights[name], params[name])
-
+    w, cut = Weights(mesh, cfg, block, params), Layout(cfg).cut
+    x_BSM = checkpoint_name(x_BSM, "block_input")
     h = checkpoint_name(norm(cfg, x_BSM, params["attention_norm"]), "attention_in")
     h = attention(mesh, cfg, block, w, h)
     if cfg.variant.post_norms:
@@ -246,15 +260,20 @@ def embed(mesh: Mesh, cfg: Config, table: Any, ids_BS: Any) -> Any:
     fsdp devices, then they exchange: far fewer bytes than gathering the table."""
     spec = model_weights(cfg)["embed"].spec(cfg)
     cut_vocab = spec[0] is not None and cfg.mesh[4] > 1
-    over = dense_fsdp(cfg)
+    sharded = weight_axes(cfg)
+    over = tuple(axis for axis in sharded if axis != "cp")
 
     def lookup(ids: Any, rows: Any) -> Any:
-        ids = jax.lax.all_gather(ids, over, axis=0, tiled=True)
+        if sharded:
+            ids = jax.lax.all_gather(ids, over, axis=0, tiled=True)
+            ids = jax.lax.all_gather(ids, "cp", axis=1, tiled=True)
         if cut_vocab:
             ids = ids - jax.lax.axis_index("tp") * rows.shape[0]
         inside = (ids >= 0) & (ids < rows.shape[0])
         x = rows.at[jnp.where(inside, ids, rows.shape[0])].get(mode="fill", fill_value=0)
-        x = jax.lax.all_to_all(x, over, split_axis=0, concat_axis=2, tiled=True)
+        if sharded:
+            x = jax.lax.all_to_all(x, "cp", split_axis=1, concat_axis=2, tiled=True)
+            x = jax.lax.all_to_all(x, over, split_axis=0, concat_axis=2, tiled=True)
         if cut_vocab and cfg.sequence_parallel:
             return jax.lax.psum_scatter(x, "tp", scatter_dimension=1, tiled=True)
         return jax.lax.psum(x, "tp") if cut_vocab else x
@@ -263,7 +282,7 @@ def embed(mesh: Mesh, cfg: Config, table: Any, ids_BS: Any) -> Any:
     x = jax.shard_map(
         lookup, mesh=mesh, in_specs=(P(BATCH, "cp"), spec), out_specs=out, check_vma=False
     )(ids_BS, table.astype(cfg.compute_dtype))
-    x = reshard(mesh, x, to=Layout(cfg).cut, back=out)
+    x = scattered(mesh, x, Layout(cfg).cut, out)
     return x * jnp.asarray(cfg.variant.embed_scale, x.dtype)
 
 
@@ -287,16 +306,13 @@ def loss(mesh: Mesh, cfg: Config, params: dict[str, Any], ids_BS: Any, targets_B
     """Mean cross-entropy of the next token; logits in fp32, in ``loss_chunks`` pieces."""
     at = Layout(cfg)
     x = hidden_states(mesh, cfg, params, ids_BS)
-    x = reshard(mesh, x, to=at.whole, back=at.cut)
-    if cfg.tied:
-        table = reshard_embed(mesh, cfg, params["embed"])
-        head = table.T
-    else:
-        head = gather(mesh, cfg, model_weights(cfg)["head"], params["head"])
+    x = gathered(mesh, x, at.cut, at.whole)
+    name, equation = ("embed", "bsm,vm->bsv") if cfg.tied else ("head", "bsm,mv->bsv")
+    weight = model_weights(cfg)[name]
 
     def piece(total: Any, part: Any) -> tuple[Any, None]:
         h, target = part
-        logits = jnp.einsum("bsm,mv->bsv", h, head, preferred_element_type=jnp.float32)
+        logits = project(mesh, cfg, weight, equation, h, params[name], jnp.float32)
         logits = constrain(mesh, logits, at.wide)
         if cfg.variant.logit_cap:
             logits = cfg.variant.logit_cap * jnp.tanh(logits / cfg.variant.logit_cap)
@@ -314,8 +330,3 @@ def loss(mesh: Mesh, cfg: Config, params: dict[str, Any], ids_BS: Any, targets_B
         ts = targets_BS.reshape(B, n, S // n).swapaxes(0, 1)
         total, _ = jax.lax.scan(jax.checkpoint(piece), jnp.float32(0.0), (xs, ts))
     return total / targets_BS.size
-
-
-def reshard_embed(mesh: Mesh, cfg: Config, table: Any) -> Any:
-    """The embedding gathered for use as LM head."""
-    return gather(mesh, cfg, model_weights(cfg)["embed"], table)

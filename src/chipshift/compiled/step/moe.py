@@ -17,7 +17,7 @@ from jax.sharding import Mesh
 from jax.sharding import PartitionSpec as P
 
 from chipshift.compiled.step.config import Block, Config, Variant
-from chipshift.compiled.step.sharding import BATCH, reshard, seq
+from chipshift.compiled.step.sharding import BATCH, gathered, seq
 
 
 def choose(variant: Variant, block: Block, logits_E: Any, bias_E: Any) -> tuple[Any, Any]:
@@ -52,8 +52,8 @@ def _best_groups(variant: Variant, block: Block, ranked: Any) -> Any:
 def experts(mesh: Mesh, cfg: Config, block: Block, x: Any, logits: Any, weights: Any) -> Any:
     """``x`` (B, S, M) through its experts. ``weights``: gate, up, down and the routing bias."""
     whole, cut = P(BATCH, "cp", None), P(BATCH, seq(cfg), None)
-    x = reshard(mesh, x, to=whole, back=cut)
-    logits = reshard(mesh, logits, to=whole, back=cut)
+    x = gathered(mesh, x, cut, whole)
+    logits = gathered(mesh, logits, cut, whole)
     return jax.shard_map(
         partial(_on_device, cfg, block),
         mesh=mesh,

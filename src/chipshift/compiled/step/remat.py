@@ -10,45 +10,76 @@ from typing import Any
 
 import jax
 
-MATMULS = ("q", "k", "v", "context", "attention_out", "gate", "up", "mla_q", "mla_kv")
-NORMS = ("attention_in", "mlp_in", "act", "expert_in", "expert_act")
+TENSORS: dict[str, tuple[str, ...]] = {
+    "block_input": ("block_input",),
+    "attention_norm": ("attention_in",),
+    "qkv": ("q", "k", "v", "mla_q", "mla_kv"),
+    "attention": ("context",),
+    "out_proj": ("attention_out",),
+    "mlp_norm": ("mlp_in", "expert_in"),
+    "up": ("gate", "up"),
+    "activation": ("act", "expert_act"),
+}
+"""Groups of tensors, with the ``checkpoint_name``s in them."""
+
+ALL = tuple(name for name in TENSORS if name != "block_input")
+DOTS = ("qkv", "out_proj", "up")
 
 KEPT: dict[str, tuple[str, ...]] = {
     "full": (),
-    "selective": MATMULS,
-    "none": MATMULS + NORMS,
+    "none": ALL,
+    "selective": tuple(name for name in ALL if name != "attention"),  # Megatron's
+    "selective_op": (*DOTS, "attention"),  # torchtitan's
     # MaxText's policies, by their names there.
-    "save_qkv_proj": ("q", "k", "v"),
-    "save_out_proj": ("attention_out",),
-    "save_dot_except_mlpwi": ("q", "k", "v", "attention_out", "mla_q", "mla_kv"),
-    "save_dot_except_mlp": ("q", "k", "v", "attention_out", "mla_q", "mla_kv"),
-    "save_dot_with_context_except_mlp": (
-        "q", "k", "v", "context", "attention_out", "mla_q", "mla_kv",
-    ),
-    "minimal": tuple(name for name in MATMULS if name != "context"),
-    "minimal_with_context": MATMULS,
-    "minimal_flash": MATMULS,
-}  # fmt: skip
-
-OFFLOADED: dict[str, tuple[str, ...]] = {
-    "qkv_proj_offloaded": ("q", "k", "v"),
-    "minimal_offloaded": tuple(name for name in MATMULS if name != "context"),
+    "minimal": DOTS,
+    "minimal_with_context": (*DOTS, "attention"),
+    "minimal_flash": (*DOTS, "attention"),
+    "save_dot_except_mlp": ("qkv", "out_proj"),
+    "save_dot_except_mlpwi": ("qkv", "out_proj"),
+    "save_dot_with_context_except_mlp": ("qkv", "attention", "out_proj"),
+    "save_qkv_proj": ("qkv",),
+    "save_out_proj": ("out_proj",),
 }
+
+OFFLOADED: dict[str, tuple[str, ...]] = {"qkv_proj_offloaded": ("qkv",), "minimal_offloaded": DOTS}
+
+
+def choice(remat: str) -> tuple[tuple[str, ...], tuple[str, ...]]:
+    """Groups kept on the device and groups moved to the host.
+
+    Besides the names above: ``offload:A+B`` and ``custom:saved=A+B,offload=C``.
+
+    Raises:
+        ValueError: an unknown policy or group.
+    """
+    kept, moved = KEPT.get(remat, ()), OFFLOADED.get(remat, ())
+    if remat.startswith("offload:"):
+        moved = tuple(remat.removeprefix("offload:").split("+"))
+    elif remat.startswith("custom:"):
+        parts = dict(part.split("=") for part in remat.removeprefix("custom:").split(",") if part)
+        kept = tuple(filter(None, parts.get("saved", "").split("+")))
+        moved = tuple(filter(None, parts.get("offload", "").split("+")))
+    elif remat not in KEPT and remat not in OFFLOADED:
+        known = ", ".join([*KEPT, *OFFLOADED])
+        raise ValueError(f"unknown remat policy '{remat}': expected one of {known}")
+    unknown = (set(kept) | set(moved)) - set(TENSORS)
+    if unknown:
+        raise ValueError(
+            f"remat '{remat}': no tensors '{sorted(unknown)[0]}' ({', '.join(TENSORS)})"
+        )
+    return kept, moved
 
 
 def policy(remat: str) -> Any:
-    """The ``jax.checkpoint`` policy of a name above; ``offload:a,b`` sends tensors to the host."""
-    offloaded = OFFLOADED.get(remat, ())
-    if remat.startswith("offload:"):
-        offloaded = tuple(remat.removeprefix("offload:").split(","))
-    if offloaded:
-        return jax.checkpoint_policies.save_and_offload_only_these_names(
-            names_which_can_be_saved=[],
-            names_which_can_be_offloaded=list(offloaded),
-            offload_src="device",
-            offload_dst="pinned_host",
-        )
-    if remat not in KEPT:
-        known = ", ".join([*KEPT, *OFFLOADED])
-        raise ValueError(f"unknown remat policy '{remat}': expected one of {known}")
-    return jax.checkpoint_policies.save_only_these_names(*KEPT[remat])
+    """The ``jax.checkpoint`` policy of that name."""
+    kept, moved = (
+        [name for group in groups for name in TENSORS[group]] for groups in choice(remat)
+    )
+    if not moved:
+        return jax.checkpoint_policies.save_only_these_names(*kept)
+    return jax.checkpoint_policies.save_and_offload_only_these_names(
+        names_which_can_be_saved=kept,
+        names_which_can_be_offloaded=moved,
+        offload_src="device",
+        offload_dst="pinned_host",
+    )

@@ -5,9 +5,8 @@ gather it for use, ``ep`` devices hold different experts (the axis is taken out 
 counts as part of it for everything but experts), ``cp`` devices hold parts of each sequence, ``tp``
 devices parts of each matmul and, outside the matmuls, parts of the sequence.
 
-The compiler is told of moves in both directions: ``reshard`` names the layout of a value in the
-forward pass and of its gradient in the backward pass, and XLA's partitioner picks the collective:
-an all-gather forward is a reduce-scatter backward, and the reverse.
+Each move names the layout of a value in the forward pass and of its gradient in the backward pass,
+and XLA's partitioner picks the collective: an all-gather forward is a reduce-scatter backward.
 """
 
 from __future__ import annotations
@@ -33,9 +32,15 @@ def seq(cfg: Config) -> tuple[str, ...]:
     return ("cp", "tp") if cfg.sequence_parallel else ("cp",)
 
 
-def dense_fsdp(cfg: Config) -> tuple[str, ...]:
-    """Mesh axes that make up the plan's fsdp for weights that every token uses."""
-    return ("fsdp", "ep") if cfg.ep_from == "fsdp" else ("fsdp",)
+def weight_axes(cfg: Config, *, expert: bool = False, zero: bool = False) -> tuple[str, ...]:
+    """Mesh axes over which a weight is kept in parts: fsdp and cp where the plan has fsdp, and dp
+    as well with ``zero``. An expert's weights are on ep by being another expert's."""
+    _, fsdp, ep, _, _ = cfg.mesh
+    sharded = fsdp * (ep if cfg.ep_from == "fsdp" else 1) > 1
+    if not (sharded or zero):
+        return ()
+    with_ep = not expert and (cfg.ep_from == "fsdp" or zero)
+    return (*(("dp",) if zero else ()), "fsdp", *(("ep",) if with_ep else ()), "cp")
 
 
 def make_mesh(cfg: Config, devices: list[Any]) -> Mesh:
@@ -77,9 +82,7 @@ def _place(shape: tuple[int, ...], devices: list[Any]) -> Any:
         try:
             return mesh_utils.create_device_mesh(shape, devices)
         except NotImplementedError:
-            return mesh_utils.create_device_mesh(
-                shape, devices, allow_split_physical_axes=True
-            )
+            return mesh_utils.create_device_mesh(shape, devices, allow_split_physical_axes=True)
     return np.array(devices).reshape(shape)
 
 
@@ -100,9 +103,7 @@ class Weight:
             dims[self.tp] = ("tp",)
         if self.ep is not None:
             dims[self.ep] = ("ep",)
-        over = ("fsdp",) if self.ep is not None else dense_fsdp(cfg)
-        if zero:
-            over = ("dp", *over)
+        over = weight_axes(cfg, expert=self.ep is not None, zero=zero)
         parts = int(np.prod([sizes[axis] for axis in over]))
         if self.fsdp is not None and not whole and parts > 1:
             dim = self._cut(parts, dims, sizes)
@@ -123,32 +124,72 @@ def constrain(mesh: Mesh, x: Any, spec: Any) -> Any:
     return jax.lax.with_sharding_constraint(x, NamedSharding(mesh, spec))
 
 
-def reshard(mesh: Mesh, x: Any, to: Any, back: Any) -> Any:
-    """``x`` laid out as ``to``; its gradient laid out as ``back``."""
+def gathered(mesh: Mesh, x: Any, cut: Any, whole: Any) -> Any:
+    """``x``, held as ``cut``, gathered to ``whole``; its gradient is reduced and scattered."""
 
-    def forward(x: Any) -> tuple[Any, None]:
-        return constrain(mesh, x, to), None
+    def forward(x: Any) -> Any:
+        # Both layouts are named: with the second alone XLA may move the gather up, before a cast.
+        return constrain(mesh, constrain(mesh, x, cut), whole)
 
-    def backward(_: None, grad: Any) -> tuple[Any]:
-        return (constrain(mesh, grad, back),)
-
-    moved = jax.custom_vjp(lambda x: constrain(mesh, x, to))
-    moved.defvjp(forward, backward)
+    moved = jax.custom_vjp(forward)
+    moved.defvjp(lambda x: (forward(x), None), lambda _, grad: (constrain(mesh, grad, cut),))
     return moved(x)
 
 
-def gather(mesh: Mesh, cfg: Config, weight: Weight, w: Any) -> Any:
-    """FSDP: the master weight cast and gathered for use; its gradient reduced and scattered."""
-    to, back = weight.spec(cfg, whole=True), weight.spec(cfg)
-    compute, reduce = jnp.dtype(cfg.compute_dtype), jnp.dtype(cfg.reduce_dtype)
-
-    def forward(w: Any) -> tuple[Any, None]:
-        # Cast first, on the device's own part, so that the gather moves the smaller dtype.
-        return constrain(mesh, constrain(mesh, w.astype(compute), back), to), None
+def scattered(mesh: Mesh, x: Any, cut: Any, whole: Any) -> Any:
+    """``x``, a matmul's partial sums, reduced and scattered to ``cut``; its gradient gathered."""
 
     def backward(_: None, grad: Any) -> tuple[Any]:
-        return (constrain(mesh, grad.astype(reduce), back).astype(w.dtype),)
+        return (constrain(mesh, constrain(mesh, grad, cut), whole),)
 
-    gathered = jax.custom_vjp(lambda w: forward(w)[0])
-    gathered.defvjp(forward, backward)
+    moved = jax.custom_vjp(lambda x: constrain(mesh, x, cut))
+    moved.defvjp(lambda x: (constrain(mesh, x, cut), None), backward)
+    return moved(x)
+
+
+def whole(mesh: Mesh, cfg: Config, weight: Weight, w: Any) -> Any:
+    """A master weight cast and gathered for use. Cast first, on the device's own part, so that the
+    gather moves the smaller dtype."""
+    part = constrain(mesh, w.astype(cfg.compute_dtype), weight.spec(cfg))
+    return constrain(mesh, part, weight.spec(cfg, whole=True))
+
+
+def project(
+    mesh: Mesh, cfg: Config, weight: Weight, equation: str, x: Any, w: Any, dtype: Any = None
+) -> Any:
+    """FSDP: ``einsum(equation, x, w)`` with ``w`` gathered for use, here and in the backward pass.
+
+    Nobody keeps the gathered weight: the backward pass gathers it again, and leaves the weight's
+    gradient reduced and scattered to where the weight lives, in ``cfg.reduce_dtype``.
+    """
+    lhs, out = equation.split("->")
+    left, right = lhs.split(",")
+    result = jnp.dtype(dtype or cfg.compute_dtype)
+
+    def forward(x: Any, w: Any) -> tuple[Any, tuple[Any, Any]]:
+        y = jnp.einsum(equation, x, whole(mesh, cfg, weight, w), preferred_element_type=result)
+        return y, (x, w)
+
+    def backward(kept: tuple[Any, Any], grad: Any) -> tuple[Any, Any]:
+        x, w = kept
+        grad = grad.astype(x.dtype)
+        grad_x = jnp.einsum(f"{out},{right}->{left}", grad, whole(mesh, cfg, weight, w))
+        reduce = jnp.dtype(cfg.reduce_dtype)
+        grad_w = jnp.einsum(f"{left},{out}->{right}", x, grad, preferred_element_type=reduce)
+        return grad_x, constrain(mesh, grad_w, weight.spec(cfg)).astype(w.dtype)
+
+    multiply = jax.custom_vjp(lambda x, w: forward(x, w)[0])
+    multiply.defvjp(forward, backward)
+    return multiply(x, w)
+
+
+def gather(mesh: Mesh, cfg: Config, weight: Weight, w: Any) -> Any:
+    """A weight gathered for use other than by ``project``; its gradient reduced and scattered."""
+
+    def backward(_: None, grad: Any) -> tuple[Any]:
+        reduced = constrain(mesh, grad.astype(cfg.reduce_dtype), weight.spec(cfg))
+        return (reduced.astype(w.dtype),)
+
+    gathered = jax.custom_vjp(lambda w: whole(mesh, cfg, weight, w))
+    gathered.defvjp(lambda w: (whole(mesh, cfg, weight, w), None), backward)
     return gathered(w)

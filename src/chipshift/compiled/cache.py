@@ -1,0 +1,51 @@
+"""Reports kept by content address, so that the same question is answered at once."""
+
+from __future__ import annotations
+
+import hashlib
+import json
+import os
+from pathlib import Path
+from typing import Any
+
+from chipshift.compiled.request import Request, key
+
+
+def folder() -> Path:
+    """``$CHIPSHIFT_CACHE``, else the user's cache folder."""
+    chosen = os.environ.get("CHIPSHIFT_CACHE")
+    base = os.environ.get("XDG_CACHE_HOME") or str(Path.home() / ".cache")
+    return Path(chosen) if chosen else Path(base) / "chipshift" / "compile"
+
+
+def load(request: Request) -> dict[str, Any] | None:
+    """The report kept for a request, unless a file of the user's that it read has changed."""
+    path = folder() / f"{key(request)}.json"
+    try:
+        kept: dict[str, Any] = json.loads(path.read_text("utf8"))
+    except (OSError, ValueError):
+        return None
+    if any(_digest(Path(file)) != digest for file, digest in kept["files"].items()):
+        return None
+    report: dict[str, Any] = kept["report"]
+    return report
+
+
+def save(request: Request, report: dict[str, Any]) -> None:
+    """Keep a report; a folder that cannot be written is no reason to fail."""
+    path = folder() / f"{key(request)}.json"
+    files = {file: _digest(Path(file)) for file in report.get("files", [])}
+    try:
+        path.parent.mkdir(parents=True, exist_ok=True)
+        new = path.with_suffix(f".{os.getpid()}")
+        new.write_text(json.dumps({"files": files, "report": report}), "utf8")
+        new.replace(path)
+    except OSError:
+        return
+
+
+def _digest(path: Path) -> str:
+    try:
+        return hashlib.sha256(path.read_bytes()).hexdigest()
+    except OSError:
+        return ""

@@ -1,0 +1,104 @@
+"""The process that compiles: reads a request on standard input, writes a report as JSON.
+
+It is run as ``python -m chipshift.compiled.child REPORT``; each line it prints on standard output
+names the phase that begins. A crash of the compiler ends this process and nothing else.
+"""
+
+from __future__ import annotations
+
+import json
+import os
+import sys
+import time
+from pathlib import Path
+from typing import Any
+
+from chipshift.compiled.request import Request, from_json, versions
+
+
+def environment() -> dict[str, str]:
+    """What must be set before jax is imported: no metadata server, no lock, no attached device."""
+    return {
+        "TPU_SKIP_MDS_QUERY": "1",
+        "JAX_PLATFORMS": "cpu",
+        "ALLOW_MULTIPLE_LIBTPU_LOAD": "1",
+        "TPU_STDERR_LOG_LEVEL": "3",
+        "TPU_MIN_LOG_LEVEL": "3",
+        "TF_CPP_MIN_LOG_LEVEL": "3",
+    }
+
+
+def main() -> None:
+    os.environ.update(environment())
+    request = from_json(sys.stdin.read())
+    report = Path(sys.argv[1])
+    outcome = compile_request(request)
+    report.write_text(json.dumps(outcome))
+
+
+def phase(name: str) -> None:
+    print(name, flush=True)
+
+
+def compile_request(request: Request) -> dict[str, Any]:
+    """Trace, lower, compile and read; what the user can mend comes back as ``reason``."""
+    from chipshift.compiled.programs import build
+    from chipshift.errors import InputError
+
+    started = time.monotonic()
+    base: dict[str, Any] = {
+        "program": request.program,
+        "mode": request.mode,
+        "versions": versions(),
+        "compiled": False,
+    }
+    try:
+        phase("starting the compiler")
+        devices = target_devices(request)
+        phase("tracing")
+        program = build(request, devices)
+    except InputError as error:
+        return base | {"input_error": str(error)}
+    if program.failure is not None:
+        return base | {"reason": program.failure, "findings": program.findings}
+    lowered_s = time.monotonic() - started
+    phase("compiling")
+    begun = time.monotonic()
+    try:
+        compiled = program.lowered.compile(compiler_options=request.compiler_options)
+    except Exception as error:
+        from chipshift.compiled.reasons import explain
+
+        spent = {"lower_time_s": lowered_s, "compile_time_s": time.monotonic() - begun}
+        return base | spent | {"findings": program.findings} | explain(str(error))
+    compile_s = time.monotonic() - begun
+    phase("reading the program")
+    from chipshift.compiled.reading import read
+
+    return (
+        base
+        | {"compiled": True, "reason": None, "findings": program.findings}
+        | {"lower_time_s": lowered_s, "compile_time_s": compile_s}
+        | read(request, program, compiled)
+    )
+
+
+def target_devices(request: Request) -> list[Any]:
+    """The devices of the target, as the compiler describes them with none attached."""
+    from jax.experimental import topologies
+
+    target = request.target
+    if target.platform == "cuda":
+        topology = topologies.get_topology_desc(
+            platform="cuda", target_config=target.config, topology=target.topology
+        )
+    else:
+        several = {"num_slices": target.slices} if target.slices > 1 else {}
+        topology = topologies.get_topology_desc(
+            topology_name=target.topology, platform="tpu", **several
+        )
+    return list(topology.devices)
+
+
+if __name__ == "__main__":
+    main()

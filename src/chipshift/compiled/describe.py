@@ -1,0 +1,231 @@
+"""A model and a plan turned into the compiled step's configuration, with what it leaves out."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+from math import gcd
+
+from chipshift.compiled.step.config import Block, Config, Variant
+from chipshift.errors import InputError
+from chipshift.jobs.job import Precision
+from chipshift.jobs.plan import Plan
+from chipshift.models.model import DenseMlp, Layer, Model, MoeMlp
+
+LONGEST_UNIT = 12
+"""Layers whose alternation is looked for: Gemma 3 repeats after 6, Jamba-like models after 8."""
+
+DTYPES = {"fp32": "float32", "tf32": "float32", "bf16": "bfloat16", "fp16": "float16"}
+
+_GEMMA = Variant(activation="gelu_tanh", unit_offset=True)
+VARIANTS: dict[str, Variant] = {
+    "gemma": _GEMMA,
+    "gemma2": replace(_GEMMA, post_norms=True, attention_cap=50.0, logit_cap=30.0),
+    "gemma3": replace(_GEMMA, post_norms=True),
+    "gemma3_text": replace(_GEMMA, post_norms=True),
+    "deepseek_v2": Variant(interleaved_rope=True, renormalise=False),
+    "deepseek_v3": Variant(router="sigmoid", router_scale=2.5, interleaved_rope=True),
+    "qwen2_moe": Variant(renormalise=False),
+}
+"""By Hugging Face ``model_type``; a model not named here is a Llama at its own shapes."""
+
+
+def segments(order: tuple[int, ...]) -> list[tuple[tuple[int, ...], int]]:
+    """Runs of a repeating unit, bottom to top: what is scanned over, so that it compiles once.
+
+    ``(0, 0, 0, 1, 1)`` gives ``[((0,), 3), ((1,), 2)]``; ``(0, 1, 0, 1, 0)`` gives
+    ``[((0, 1), 2), ((0,), 1)]``.
+    """
+    found: list[tuple[tuple[int, ...], int]] = []
+    at = 0
+    while at < len(order):
+        best, repeats = order[at : at + 1], 1
+        for length in range(1, LONGEST_UNIT + 1):
+            unit, times = order[at : at + length], 1
+            while order[at + times * length : at + (times + 1) * length] == unit:
+                times += 1
+            if times > 1 and times * length > repeats * len(best):
+                best, repeats = unit, times
+        found.append((best, repeats))
+        at += len(best) * repeats
+    return found
+
+
+def block(model: Model, layer: Layer) -> Block:
+    """Shapes of one layer.
+
+    Raises:
+        InputError: the layer has no causal self-attention.
+    """
+    a = layer.attention
+    if a is None or not a.causal or a.kv_from != "self":
+        raise InputError(
+            f"model {model.name}: the compiled step is a causal decoder and cannot build a layer "
+            "with other than causal self-attention"
+        )
+    latent = a.kv_lora_rank is not None
+    qkv_bias = a.heads * a.head_dim + a.kv_heads * (a.head_dim + a.v_head_dim)
+    shape = Block(
+        heads=a.heads,
+        kv_heads=a.heads if latent else a.kv_heads,
+        head_dim=a.head_dim,
+        v_head_dim=a.v_head_dim,
+        window=a.window,
+        qkv_bias=not latent and a.bias_params >= qkv_bias,
+        out_bias=not latent and a.bias_params in (model.d_model, qkv_bias + model.d_model),
+        qk_norm=not latent and a.norm_params == 2 * a.head_dim,
+        q_rank=a.q_lora_rank,
+        kv_rank=a.kv_lora_rank,
+        rope_dim=a.qk_rope_head_dim or 0,
+    )
+    if isinstance(layer.mlp, DenseMlp):
+        return replace(shape, mlp_width=layer.mlp.width, gated=layer.mlp.matrices == 3)
+    if isinstance(layer.mlp, MoeMlp):
+        m = layer.mlp
+        return replace(
+            shape,
+            experts=m.experts,
+            top_k=m.top_k,
+            expert_width=m.width,
+            gated=m.matrices == 3,
+            shared_width=m.shared_width,
+            shared_gate=m.shared_gate_params > 0,
+        )
+    return shape
+
+
+def expert_axis(plan: Plan) -> str:
+    """The axis that expert parallelism is taken out of.
+
+    Raises:
+        InputError: neither fsdp nor dp alone holds it.
+    """
+    if plan.fsdp % plan.ep == 0:
+        return "fsdp"
+    if plan.fsdp == 1 and plan.dp % plan.ep == 0:
+        return "dp"
+    raise InputError(
+        f"plan: ep={plan.ep} divides neither fsdp={plan.fsdp} nor, with fsdp=1, dp={plan.dp}; "
+        "the compiled step takes the expert axis out of one of them"
+    )
+
+
+def mesh_of(plan: Plan) -> tuple[int, int, int, int, int]:
+    """Sizes of the step's mesh axes (dp, fsdp, ep, cp, tp)."""
+    source = expert_axis(plan)
+    dp = plan.dp // (plan.ep if source == "dp" else 1)
+    fsdp = plan.fsdp // (plan.ep if source == "fsdp" else 1)
+    return dp, fsdp, plan.ep, plan.cp, plan.tp
+
+
+def config(
+    model: Model,
+    plan: Plan,
+    *,
+    seq_len: int,
+    precision: Precision | None = None,
+    slices: int = 1,
+    splash: bool = True,
+    loss_chunks: int = 1,
+) -> tuple[Config, tuple[str, ...]]:
+    """The step's configuration, and notes on where it departs from the job.
+
+    Args:
+        splash: the Pallas attention kernel (TPU) instead of blocks in plain JAX.
+
+    Raises:
+        InputError: the plan has a pipeline or splits that the step cannot make.
+    """
+    precision = precision or Precision()
+    _check(model, plan, seq_len)
+    variant = VARIANTS.get(model.architecture, Variant())
+    if model.architecture.startswith("gemma"):
+        variant = replace(variant, embed_scale=model.d_model**0.5)
+    blocks = [block(model, layer) for layer, _ in model.layers]
+    dims = {b.head_dim for b in blocks} | {b.v_head_dim for b in blocks}
+    notes = _notes(model, plan, precision)
+    part = seq_len // plan.cp
+    if splash and part % 128:
+        notes.append(f"attention in plain JAX blocks: {part} positions are no multiple of 128")
+        splash = False
+    if splash and min(dims) < 64 and max(dims) % 128:
+        notes.append("heads narrower than 64: the attention kernel pads them to 128 lanes")
+    experts = max((b.experts for b in blocks), default=0)
+    if experts and experts % plan.ep:
+        raise InputError(f"plan: ep={plan.ep} must divide the {experts} experts of {model.name}")
+    return Config(
+        d_model=model.d_model,
+        vocab=model.vocab,
+        segments=tuple(
+            (tuple(blocks[i] for i in unit), repeats)
+            for unit, repeats in segments(model.layer_order)
+        ),
+        mesh=mesh_of(plan),
+        seq_len=seq_len,
+        batch=round(plan.microbatch * plan.dp * plan.fsdp),
+        variant=variant,
+        tied=model.tied,
+        slices=slices,
+        ep_from=expert_axis(plan),
+        accumulation=plan.accumulation,
+        loss_chunks=loss_chunks,
+        remat=plan.remat,
+        zero=plan.optimizer_sharding != "none" and plan.dp > 1,
+        sequence_parallel=plan.sequence_parallel and plan.tp > 1,
+        attention="splash" if splash else "blockwise",
+        compute_dtype=_dtype(precision.compute, "bfloat16"),
+        master_dtype=_dtype(
+            precision.weights if precision.master == "none" else precision.master, "float32"
+        ),
+        moment_dtype=_dtype(precision.moments, "float32"),
+        gradient_dtype=_dtype(precision.gradients, "float32"),
+        reduce_dtype=_dtype(precision.reduce, "float32"),
+    ), tuple(notes)
+
+
+def _dtype(name: str, otherwise: str) -> str:
+    return DTYPES.get(name, otherwise)
+
+
+def _check(model: Model, plan: Plan, seq_len: int) -> None:
+    if plan.pp > 1:
+        raise InputError(
+            f"plan: pp={plan.pp}: the compiled step has no pipeline stages (expected pp=1)"
+        )
+    if plan.microbatch != int(plan.microbatch):
+        raise InputError(
+            f"plan: microbatch={plan.microbatch}: the compiled step needs whole sequences on each "
+            "dp x fsdp replica (use cp or tp to cut a sequence)"
+        )
+    pieces = plan.cp * (plan.tp if plan.sequence_parallel else 1)
+    if seq_len % pieces:
+        raise InputError(
+            f"plan: cp={plan.cp}, tp={plan.tp} cut the sequence into {pieces} parts, which do not "
+            f"divide its {seq_len} positions"
+        )
+    for layer, _ in model.layers:
+        a = layer.attention
+        if a is not None and a.heads % plan.tp:
+            raise InputError(
+                f"plan: tp={plan.tp} does not divide the {a.heads} heads of {model.name} "
+                f"(its divisors up to there: {gcd(a.heads, plan.tp)})"
+            )
+        if a is not None and a.kv_heads % plan.tp and plan.tp % a.kv_heads:
+            raise InputError(
+                f"plan: tp={plan.tp} neither divides nor is divided by the {a.kv_heads} key/value "
+                f"heads of {model.name}"
+            )
+
+
+def _notes(model: Model, plan: Plan, precision: Precision) -> list[str]:
+    notes: list[str] = []
+    if precision.compute not in DTYPES:
+        notes.append(f"matmuls compiled in bf16, not {precision.compute}")
+    if plan.cp > 1 and plan.cp_kind == "ring":
+        notes.append("keys and values all-gathered over cp; a ring would send the same bytes")
+    if model.mtp_layers:
+        notes.append("multi-token prediction blocks left out")
+    if model.embedding_extra_params:
+        notes.append("learned positions left out; rotary positions instead")
+    if any(isinstance(layer.mlp, MoeMlp) for layer, _ in model.layers):
+        notes.append("experts keep even shares of the tokens (capacity factor 1)")
+    return notes

@@ -1,0 +1,1 @@
+"""Reading the compilers' optimised programs: what they hold, send, repeat and pad."""

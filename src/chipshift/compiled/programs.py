@@ -1,0 +1,111 @@
+"""Programs to compile, traced and lowered: the built-in step, a user's step, module or file."""
+
+from __future__ import annotations
+
+import importlib
+import sys
+from dataclasses import dataclass, field
+from typing import Any
+
+from chipshift.compiled.request import Request
+from chipshift.errors import InputError
+
+
+@dataclass(frozen=True)
+class Program:
+    """A lowered program, or the reason there is none.
+
+    Attributes:
+        axes, sizes: of the mesh that device numbers of the program count.
+        arguments: names of the flattened arguments, where known.
+    """
+
+    lowered: Any
+    axes: tuple[str, ...] = ()
+    sizes: tuple[int, ...] = ()
+    arguments: tuple[str, ...] = ()
+    failure: str | None = None
+    findings: tuple[dict[str, Any], ...] = field(default=())
+
+
+def build(request: Request, devices: list[Any]) -> Program:
+    """Trace and lower what the request names.
+
+    Raises:
+        InputError: it cannot be imported, or does not give what its kind must give.
+    """
+    if request.kind == "job":
+        return _job(request, devices)
+    if request.kind == "entry":
+        return _entry(request, devices)
+    raise InputError(f"unknown kind of program '{request.kind}'")
+
+
+def _job(request: Request, devices: list[Any]) -> Program:
+    from chipshift.compiled.step.sharding import MESH_AXES, make_mesh
+    from chipshift.compiled.step.train_step import make_step
+
+    cfg = request.config
+    assert cfg is not None
+    try:
+        mesh = make_mesh(cfg, devices)
+        step, arguments = make_step(mesh, cfg)
+        lowered = step.lower(*arguments)
+    except (ValueError, NotImplementedError) as error:
+        return Program(None, failure=_first_line(error))
+    return Program(lowered, MESH_AXES, cfg.mesh, _names(arguments))
+
+
+def _first_line(error: Exception) -> str:
+    return str(error).strip().split("\n", 1)[0]
+
+
+def _names(arguments: Any) -> tuple[str, ...]:
+    import jax
+
+    leaves, _ = jax.tree_util.tree_flatten_with_path(arguments)
+    return tuple(jax.tree_util.keystr(path) for path, _ in leaves)
+
+
+def imported(request: Request) -> Any:
+    """The user's function ``package.module:function``.
+
+    Raises:
+        InputError: the name has another form, the module fails, or lacks the function.
+    """
+    module_name, colon, function = request.entry.partition(":")
+    if not colon:
+        raise InputError(f"'{request.entry}' is not of the form package.module:function")
+    for folder in reversed(request.path):
+        sys.path.insert(0, folder)
+    try:
+        module = importlib.import_module(module_name)
+    except ImportError as error:
+        raise InputError(f"'{request.entry}': {module_name} cannot be imported ({error})") from None
+    found = getattr(module, function, None)
+    if found is None:
+        raise InputError(f"'{request.entry}': {module_name} has no '{function}'")
+    return found
+
+
+def _entry(request: Request, devices: list[Any]) -> Program:
+    """``make_step(mesh)`` gives a function and its abstract arguments, shardings on them or the
+    function already jitted."""
+    import jax
+    from jax.sharding import AxisType
+
+    make_step = imported(request)
+    mesh_axes = request.mesh or (("devices", len(devices)),)
+    names = tuple(name for name, _ in mesh_axes)
+    sizes = tuple(size for _, size in mesh_axes)
+    mesh = jax.make_mesh(sizes, names, axis_types=(AxisType.Auto,) * len(names), devices=devices)
+    made = make_step(mesh)
+    if not isinstance(made, tuple) or len(made) not in (2, 3):
+        raise InputError(
+            f"'{request.entry}' must return (function, abstract arguments[, shardings]), "
+            f"found {type(made).__name__}"
+        )
+    function, arguments = made[0], tuple(made[1])
+    if not hasattr(function, "lower"):
+        function = jax.jit(function, **({"in_shardings": made[2]} if len(made) == 3 else {}))
+    return Program(function.lower(*arguments), names, sizes, _names(arguments))

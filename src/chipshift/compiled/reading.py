@@ -1,0 +1,115 @@
+"""A compiled program read into the report's parts."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Any
+
+from chipshift.compiled.hlo.collectives import Collective, by_axis, read_collectives
+from chipshift.compiled.hlo.cycles import read_cycles
+from chipshift.compiled.hlo.groups import MeshAxes
+from chipshift.compiled.hlo.module import parse
+from chipshift.compiled.hlo.padding import Padded, arguments, results
+from chipshift.compiled.programs import Program
+from chipshift.compiled.request import Request
+from chipshift.compiled.topology import gpu_memory_bytes
+
+LISTED = 10
+"""Tensors and places named in each list of the report."""
+
+
+def read(request: Request, program: Program, compiled: Any) -> dict[str, Any]:
+    """Memory, collectives, padding, cycles and floating-point operations of a program."""
+    text = compiled.as_text()
+    if request.keep:
+        Path(request.keep).write_text(text)
+    module = parse(text)
+    mesh = MeshAxes(program.axes, program.sizes)
+    found = read_collectives(module, mesh)
+    padded = arguments(module, program.arguments)
+    made = results(module)
+    cycles = read_cycles(module)
+    return {
+        "memory_bytes": memory(request, compiled),
+        "collectives": [_as_dict(one) for one in by_axis(found)],
+        "places": [_place(one) for one in sorted(found, key=lambda c: -c.bytes)],
+        "padding": _padding(padded, made),
+        "largest": _largest(made),
+        "cycles": {
+            "compute": cycles.compute,
+            "by_kind": cycles.by_kind,
+            "without": [list(kernel) for kernel in cycles.without],
+        },
+        "flops_per_device": None,
+        "instructions": sum(len(c.instructions) for c in module.computations.values()),
+    }
+
+
+def memory(request: Request, compiled: Any) -> dict[str, int | None]:
+    """The compiler's own accounting, bytes a device; ``available`` where the compiler knows it."""
+    stats = compiled.memory_analysis()
+    if stats is None:
+        return dict.fromkeys(("arguments", "outputs", "temporaries", "peak", "available"))
+    peak = int(stats.peak_memory_in_bytes) or (
+        stats.argument_size_in_bytes
+        + stats.output_size_in_bytes
+        - stats.alias_size_in_bytes
+        + stats.temp_size_in_bytes
+    )
+    return {
+        "arguments": int(stats.argument_size_in_bytes),
+        "outputs": int(stats.output_size_in_bytes),
+        "aliased": int(stats.alias_size_in_bytes),
+        "temporaries": int(stats.temp_size_in_bytes),
+        "peak": int(peak),
+        "host_temporaries": int(stats.host_temp_size_in_bytes),
+        "generated_code": int(stats.generated_code_size_in_bytes),
+        "available": gpu_memory_bytes(request.target.chip),
+    }
+
+
+def _as_dict(one: Collective) -> dict[str, Any]:
+    return {
+        "kind": one.kind,
+        "mesh_axis": one.axis,
+        "group_size": one.group,
+        "count_per_step": one.count,
+        "bytes_per_device_per_step": one.bytes,
+        "algorithm": one.algorithm,
+        "overlapped": one.overlapped,
+        "windowed": one.windowed,
+    }
+
+
+def _place(one: Collective) -> dict[str, Any]:
+    return _as_dict(one) | {"where": one.where, "source": list(one.source or ()) or None}
+
+
+def _padding(held: list[Padded], made: list[Padded]) -> dict[str, Any]:
+    """Padding of the arguments, which stay for the whole step, and the worst tensors of all."""
+    physical = sum(tensor.physical_bytes for tensor in held)
+    wasted = physical - sum(tensor.logical_bytes for tensor in held)
+    worst = sorted([*held, *made], key=lambda t: t.logical_bytes - t.physical_bytes)
+    return {
+        "bytes": wasted,
+        "fraction": wasted / physical if physical else 0.0,
+        "tensors": [_tensor(t) for t in worst[:LISTED] if t.physical_bytes > t.logical_bytes],
+    }
+
+
+def _largest(made: list[Padded]) -> list[dict[str, Any]]:
+    seen: dict[tuple[str, str], Padded] = {}
+    for tensor in sorted(made, key=lambda t: -t.physical_bytes):
+        seen.setdefault((tensor.name, tensor.shape), tensor)
+    return [_tensor(t) for t in list(seen.values())[:LISTED]]
+
+
+def _tensor(tensor: Padded) -> dict[str, Any]:
+    return {
+        "name": tensor.name,
+        "shape": tensor.shape,
+        "logical_bytes": tensor.logical_bytes,
+        "physical_bytes": tensor.physical_bytes,
+        "argument": tensor.argument,
+        "source": list(tensor.source or ()) or None,
+    }

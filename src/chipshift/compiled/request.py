@@ -1,0 +1,115 @@
+"""What is compiled: a program, a target, options; as data that a child process reads."""
+
+from __future__ import annotations
+
+import hashlib
+import json
+from dataclasses import asdict, dataclass, fields
+from importlib import metadata
+from pathlib import Path
+from typing import Any
+
+from chipshift.compiled.step.config import Block, Config, Variant
+from chipshift.compiled.topology import Target
+
+FAST: dict[str, dict[str, Any]] = {
+    "tpu": {"exec_time_optimization_effort": -1.0, "memory_fitting_effort": -1.0},
+    "cuda": {"xla_gpu_autotune_level": 0},
+}
+TIME: dict[str, dict[str, Any]] = {"tpu": {}, "cuda": {"xla_gpu_autotune_level": 0}}
+"""Compiler options of the two modes; ``FAST`` keeps memory and collectives, ``TIME`` the tiling of
+matmuls as well (docs/compile.md has the measurements behind them)."""
+
+OFFLOADS = ("all_gather", "reduce_scatter", "all_reduce")
+FAST_BY_CHIP: dict[str, dict[str, Any]] = {
+    # At low effort libtpu 0.0.42 aborts on v7x when collectives may go to the SparseCores.
+    "v7x": {f"xla_tpu_enable_sparse_core_collective_offload_{kind}": "false" for kind in OFFLOADS},
+}
+
+PACKAGES = ("jax", "jaxlib", "libtpu", "jax-cuda12-plugin")
+
+
+@dataclass(frozen=True)
+class Request:
+    """One compilation.
+
+    Attributes:
+        kind: ``job`` (the built-in step), ``entry`` (a user's JAX step), ``torch`` (a user's
+            module) or ``hlo`` (a file).
+        config: of the built-in step, else None.
+        entry: ``package.module:function`` of the user's code.
+        file: StableHLO or HLO text.
+        path: folders to import the user's code from.
+        mode: ``fast`` or ``time``.
+        mesh: (axis, size) for programs whose mesh is not the built-in step's.
+        options: compiler options besides the mode's.
+        keep: file to write the optimised program to, "" = none.
+    """
+
+    kind: str
+    program: str
+    target: Target
+    mode: str = "fast"
+    config: Config | None = None
+    entry: str = ""
+    file: str = ""
+    path: tuple[str, ...] = ()
+    mesh: tuple[tuple[str, int], ...] = ()
+    options: tuple[tuple[str, Any], ...] = ()
+    keep: str = ""
+
+    @property
+    def compiler_options(self) -> dict[str, Any]:
+        table = FAST if self.mode == "fast" else TIME
+        extra = FAST_BY_CHIP.get(self.target.chip, {}) if self.mode == "fast" else {}
+        return {**table[self.target.platform], **extra, **dict(self.options)}
+
+    def as_json(self) -> str:
+        return json.dumps(asdict(self), sort_keys=True)
+
+
+def from_json(text: str) -> Request:
+    """The request that ``as_json`` wrote."""
+    values = json.loads(text)
+    values["target"] = Target(**values["target"])
+    if values["config"] is not None:
+        values["config"] = config_from(values["config"])
+    values["path"] = tuple(values["path"])
+    values["mesh"] = tuple((name, size) for name, size in values["mesh"])
+    values["options"] = tuple((name, value) for name, value in values["options"])
+    return Request(**values)
+
+
+def config_from(values: dict[str, Any]) -> Config:
+    """A ``Config`` from its dictionary."""
+    values = dict(values)
+    values["variant"] = Variant(**values["variant"])
+    values["mesh"] = tuple(values["mesh"])
+    values["segments"] = tuple(
+        (tuple(Block(**block) for block in unit), repeats) for unit, repeats in values["segments"]
+    )
+    return Config(**{field.name: values[field.name] for field in fields(Config)})
+
+
+def versions() -> dict[str, str]:
+    """Installed versions of what compiles, read without importing any of it."""
+    found = {}
+    for package in PACKAGES:
+        try:
+            found[package] = metadata.version(package)
+        except metadata.PackageNotFoundError:
+            continue
+    return found
+
+
+def key(request: Request) -> str:
+    """Content address: everything that the compiled program and its reading depend on."""
+    digest = hashlib.sha256(request.as_json().encode())
+    digest.update(json.dumps(versions(), sort_keys=True).encode())
+    here = Path(__file__).parent
+    for source in sorted(here.rglob("*.py")):
+        if source.name not in ("cache.py", "run.py", "against.py"):
+            digest.update(source.read_bytes())
+    if request.file:
+        digest.update(Path(request.file).read_bytes())
+    return digest.hexdigest()

@@ -1,0 +1,152 @@
+"""Run one compilation in its own process: progress, time-out, memory bound, clean interrupt."""
+
+from __future__ import annotations
+
+import json
+import os
+import signal
+import subprocess
+import sys
+import tempfile
+import threading
+import time
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+from chipshift.compiled.child import environment
+from chipshift.compiled.request import Request
+
+Progress = Callable[[str, float], None]
+
+MEMORY_LIMIT_BYTES = 12 * 2**30
+POLL_S = 0.2
+
+
+def run(
+    request: Request,
+    *,
+    timeout_s: float = 1800.0,
+    memory_limit_bytes: int = MEMORY_LIMIT_BYTES,
+    progress: Progress | None = None,
+) -> dict[str, Any]:
+    """The child's report; a crash, a kill, a time-out or a refusal is a report with a reason."""
+    with tempfile.TemporaryDirectory(prefix="chipshift-compile-") as folder:
+        report = Path(folder) / "report.json"
+        errors = Path(folder) / "errors.txt"
+        with errors.open("wb") as sink:
+            child = _start(request, report, sink)
+            try:
+                ended = _watch(child, timeout_s, memory_limit_bytes, progress)
+            finally:
+                _stop(child)
+        if report.exists():
+            outcome: dict[str, Any] = json.loads(report.read_text("utf8"))
+            return outcome
+        return {
+            "program": request.program,
+            "mode": request.mode,
+            "compiled": False,
+            "reason": ended or _last_words(child.returncode, errors),
+        }
+
+
+def _start(request: Request, report: Path, sink: Any) -> subprocess.Popen[str]:
+    source = str(Path(__file__).parents[2])
+    paths = [source, *request.path, os.environ.get("PYTHONPATH", "")]
+    child = subprocess.Popen(
+        [sys.executable, "-m", "chipshift.compiled.child", str(report)],
+        stdin=subprocess.PIPE,
+        stdout=subprocess.PIPE,
+        stderr=sink,
+        text=True,
+        # its own group, so that a stop reaches whatever it started
+        start_new_session=True,
+        env={
+            **os.environ,
+            **environment(),
+            "PYTHONPATH": os.pathsep.join(filter(None, paths)),
+            "TMPDIR": str(report.parent),
+        },
+    )
+    assert child.stdin is not None
+    try:
+        child.stdin.write(request.as_json())
+        child.stdin.close()
+    except BrokenPipeError:
+        pass  # it died at once; its return code tells
+    return child
+
+
+def _watch(
+    child: subprocess.Popen[str],
+    timeout_s: float,
+    memory_limit_bytes: int,
+    progress: Progress | None,
+) -> str | None:
+    """Wait for the child; the reason it was stopped, or None when it ended by itself."""
+    phases: list[str] = ["starting"]
+
+    def listen() -> None:
+        assert child.stdout is not None
+        phases.extend(line.strip() for line in child.stdout if line.strip())
+
+    listener = threading.Thread(target=listen, daemon=True)
+    listener.start()
+    started = time.monotonic()
+    while child.poll() is None:
+        elapsed = time.monotonic() - started
+        if progress is not None:
+            progress(phases[-1], elapsed)
+        if elapsed > timeout_s:
+            return f"timed out after {timeout_s:.0f} s while {phases[-1]}"
+        held = resident_bytes(child.pid)
+        if held > memory_limit_bytes:
+            return (
+                f"stopped at {held / 2**30:.1f} GiB of memory while {phases[-1]} "
+                f"(limit {memory_limit_bytes / 2**30:.0f} GiB)"
+            )
+        try:
+            child.wait(POLL_S)
+        except subprocess.TimeoutExpired:
+            continue
+    listener.join(1.0)
+    return None
+
+
+def resident_bytes(pid: int) -> int:
+    """Resident memory of a process, 0 where the system does not say."""
+    try:
+        pages = int(Path(f"/proc/{pid}/statm").read_text("ascii").split()[1])
+    except (OSError, IndexError, ValueError):
+        return 0
+    return pages * os.sysconf("SC_PAGE_SIZE")
+
+
+def _stop(child: subprocess.Popen[str]) -> None:
+    """End the child's whole group, kindly and then not."""
+    for wanted in (signal.SIGTERM, signal.SIGKILL):
+        if child.poll() is not None:
+            break
+        try:
+            os.killpg(child.pid, wanted)
+            child.wait(2.0)
+        except ProcessLookupError:
+            break
+        except subprocess.TimeoutExpired:
+            continue
+    if child.stdout is not None:
+        child.stdout.close()
+
+
+def _last_words(code: int | None, errors: Path) -> str:
+    """What the compiler said before it died."""
+    lines = [
+        line.strip()
+        for line in errors.read_text("utf8", "replace").splitlines()
+        if "Check failed" in line or "Error" in line or "F0000" in line[:6]
+    ]
+    said = f": {lines[-1][:400]}" if lines else ""
+    if code is not None and code < 0:
+        return f"the compiler died of signal {signal.Signals(-code).name}{said}"
+    return f"the compiler's process ended with code {code}{said}"
