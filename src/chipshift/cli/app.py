@@ -23,6 +23,7 @@ COMMANDS.update(
     plan="The best plans of a job on a machine, why others lose, what each limit costs.",
     assess="What a training job becomes on other machines: the four-part answer.",
     audit="What in the code will not run, recompile, stall or waste the chip, by file and line.",
+    compile="The real training step through the target's own compiler, with no chip attached.",
     chips="The chips known, each figure with its source; side by side in the same units.",
     fabric="Where mesh axes sit on a machine, and how long collectives take there.",
     read="What a job file is understood to say, assumed and ignored, line by line.",
@@ -35,6 +36,7 @@ EXAMPLES = """
 \b
 Examples:
   chipshift assess examples/llama3-8b-torchtitan.toml --on 'h100*128' --to v6e --to v7x
+  chipshift compile examples/llama3-8b.toml --to v6e:4x4 --plan fsdp=16,remat=full
   chipshift chips --compare h100,v6e,v7x
 """
 

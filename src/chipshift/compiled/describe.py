@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import replace
+from importlib.util import find_spec
 from math import gcd
 
 from chipshift.compiled.step.config import Block, Config, Variant
@@ -229,3 +230,22 @@ def _notes(model: Model, plan: Plan, precision: Precision) -> list[str]:
     if any(isinstance(layer.mlp, MoeMlp) for layer, _ in model.layers):
         notes.append("experts keep even shares of the tokens (capacity factor 1)")
     return notes
+
+
+def plan_text(plan: Plan) -> str:
+    """A plan as ``--plan`` takes it, defaults left out."""
+    values = vars(plan)
+    default = vars(Plan())
+    parts = [f"{key}={value}" for key, value in values.items() if value != default[key]]
+    return ",".join(part for part in parts if not part.startswith("axes="))
+
+
+def require_compilers(platform: str) -> None:
+    """Raise InputError saying what to install when the extra is missing."""
+    packages = ("jax", "libtpu") if platform == "tpu" else ("jax", "jax_cuda12_plugin")
+    missing = [name for name in packages if find_spec(name) is None]
+    if missing:
+        raise InputError(
+            f"compiling needs {' and '.join(missing)}, which {'is' if len(missing) == 1 else 'are'}"
+            " not installed: pip install 'chipshift[compile]'"
+        )

@@ -112,8 +112,9 @@ class Weight:
 
     def _cut(self, parts: int, dims: list[tuple[str, ...]], sizes: dict[str, int]) -> int:
         """The dimension that fsdp cuts: the declared one, else the first that divides."""
-        assert self.fsdp is not None
-        for dim in (self.fsdp, *range(len(self.shape))):
+        first = self.fsdp or 0
+        candidates: list[int] = [first, *range(len(self.shape))]
+        for dim in candidates:
             held = int(np.prod([sizes[axis] for axis in dims[dim]], dtype=int))
             if self.shape[dim] % (held * parts) == 0:
                 return dim

@@ -53,7 +53,7 @@ def init_state(cfg: Config, seed: int = 0) -> dict[str, Any]:
     return {**zeros, "params": init(cfg, seed)}
 
 
-def gradients(mesh: Mesh, cfg: Config, params: Any, ids: Any, targets: Any) -> tuple[Any, Any]:
+def gradients(mesh: Mesh, cfg: Config, params: Any, ids: Any, targets: Any) -> Any:
     """Mean loss and its gradient over the microbatches of ``ids`` (accumulation, B, S)."""
     specs = param_specs(cfg)
     if cfg.zero:  # one gather over dp a step; the gradient comes back reduced and scattered

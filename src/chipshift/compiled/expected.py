@@ -1,0 +1,167 @@
+"""Collectives that the sharding arithmetic expects of the built-in step: bytes a device sends.
+
+The arithmetic of facts anyone can redo: each weight is gathered over fsdp twice a microbatch (for
+the forward and for the backward pass) and its gradient reduced and scattered once; tensor
+parallelism gathers activations before and scatters them after each half of a layer; and so on.
+What a compiled program sends beyond this was put in by the compiler.
+"""
+
+from __future__ import annotations
+
+from collections import defaultdict
+from math import prod
+
+from chipshift.compiled.step.config import Block, Config
+from chipshift.compiled.step.remat_names import choice
+
+AXES = ("dp", "fsdp", "ep", "cp", "tp")
+WIDTH = {"float32": 4, "bfloat16": 2, "float16": 2}
+
+Sums = dict[tuple[str, str], float]
+
+
+def expected(cfg: Config) -> Sums:
+    """(kind, axis) -> bytes one device sends in a step; axes of size 1 left out."""
+    sums: Sums = defaultdict(float)
+    for unit, repeats in cfg.segments:
+        for block in unit:
+            for key, sent in _layer(cfg, block).items():
+                sums[key] += sent * repeats * cfg.accumulation
+    for key, sent in _outside(cfg).items():
+        sums[key] += sent * cfg.accumulation
+    return {key: sent for key, sent in sums.items() if sent > 0 and key[1]}
+
+
+def _name(cfg: Config, axes: tuple[str, ...]) -> tuple[str, int]:
+    """Axes of ``axes`` that are larger than one, and their devices."""
+    sizes = dict(zip(AXES, cfg.mesh, strict=True))
+    held = [axis for axis in AXES if axis in axes and sizes[axis] > 1]
+    return "+".join(held), prod(sizes[axis] for axis in held)
+
+
+def weight_axes(cfg: Config, expert: bool) -> tuple[str, ...]:
+    """As sharding.weight_axes, without jax."""
+    _, fsdp, ep, _, _ = cfg.mesh
+    if fsdp * (ep if cfg.ep_from == "fsdp" else 1) == 1:
+        return ()
+    return ("fsdp", "cp") if expert or cfg.ep_from != "fsdp" else ("fsdp", "ep", "cp")
+
+
+def _weights(cfg: Config, elements: float, gathers: int, *, expert: bool = False) -> Sums:
+    """A weight of ``elements`` a device (after tp and ep): its gathers, and its gradient's sum."""
+    sums: Sums = defaultdict(float)
+    over = weight_axes(cfg, expert)
+    axis, n = _name(cfg, over)
+    held = elements * WIDTH[cfg.compute_dtype]
+    reduced = elements * WIDTH[cfg.reduce_dtype]
+    if n > 1:
+        sums["all_gather", axis] += gathers * held * (n - 1) / n
+        sums["reduce_scatter", axis] += reduced * (n - 1) / n
+    alone = ("ep",) if expert else ()
+    rest, k = _name(cfg, tuple(a for a in ("dp", "fsdp", "ep", "cp") if a not in (*over, *alone)))
+    if k > 1:
+        sums["all_reduce", rest] += 2 * reduced / n * (k - 1) / k
+    return sums
+
+
+def _layer(cfg: Config, block: Block) -> Sums:
+    sums: Sums = defaultdict(float)
+    tp, ep = cfg.mesh[4], cfg.mesh[2]
+    M, F = cfg.d_model, block.mlp_width + block.shared_width
+    matrices = 3 if block.gated else 2
+    dense = _attention_elements(cfg, block) + matrices * M * F / tp
+    _add(sums, _weights(cfg, dense, 2))
+    if block.experts:
+        one = matrices * M * block.expert_width * block.experts / (tp * ep)
+        _add(sums, _weights(cfg, one, 2, expert=True))
+    _add(sums, _tensor_parallel(cfg, block))
+    _add(sums, _context_parallel(cfg, block))
+    _add(sums, _expert_parallel(cfg, block))
+    return sums
+
+
+def _attention_elements(cfg: Config, block: Block) -> float:
+    """Attention's matrices on one device before fsdp."""
+    M, tp, H = cfg.d_model, cfg.mesh[4], block.heads
+    out = H * block.v_head_dim * M / tp
+    if block.kv_rank is not None:
+        queries = block.q_rank or M
+        down = M * ((block.q_rank or 0) + block.kv_rank + block.rope_dim)
+        wide = block.head_dim - block.rope_dim + block.v_head_dim
+        return out + down + (queries * H * block.head_dim + block.kv_rank * H * wide) / tp
+    kv = tp if block.kv_heads % tp == 0 else 1  # fewer key heads than devices: whole on each
+    keys = M * block.kv_heads * (block.head_dim + block.v_head_dim) / kv
+    return out + M * H * block.head_dim / tp + keys
+
+
+def _tokens(cfg: Config) -> float:
+    """Tokens of one device's part of the batch and the sequence, before tp."""
+    dp, fsdp, ep, cp, _ = cfg.mesh
+    return cfg.batch * cfg.seq_len / (dp * fsdp * ep * cp)
+
+
+def _tensor_parallel(cfg: Config, block: Block) -> Sums:
+    """Activations gathered and scattered around attention and feed-forward."""
+    tp = cfg.mesh[4]
+    whole = _tokens(cfg) * cfg.d_model * WIDTH[cfg.compute_dtype] * (tp - 1) / tp
+    kept, moved = choice(cfg.remat)
+    saved = {*kept, *moved}
+    halves = 2 + (1 if block.experts and block.shared_width else 0)
+    again = {
+        "gather": 0 if {"qkv", "up"} <= saved else halves,
+        # The first half's sum is wanted again for the second half's input; the last half's is not.
+        "scatter": 0 if "out_proj" in saved else 1,
+    }
+    if cfg.sequence_parallel:
+        return {
+            ("all_gather", "tp"): whole * (2 * halves + again["gather"]),
+            ("reduce_scatter", "tp"): whole * (2 * halves + again["scatter"]),
+        }
+    return {("all_reduce", "tp"): 2 * whole * (2 * halves + again["scatter"])}
+
+
+def _context_parallel(cfg: Config, block: Block) -> Sums:
+    """Keys and values of the whole sequence: gathered, their gradients scattered."""
+    cp, tp = cfg.mesh[3], cfg.mesh[4]
+    heads = max(block.kv_heads / tp, 1)
+    width = heads * (block.head_dim + block.v_head_dim) * WIDTH[cfg.compute_dtype]
+    sent = _tokens(cfg) * cp * width * (cp - 1) / cp
+    return {("all_gather", "cp"): 2 * sent, ("reduce_scatter", "cp"): sent}
+
+
+def _expert_parallel(cfg: Config, block: Block) -> Sums:
+    """Two all-to-alls forward, the same again where recomputed, and two backward."""
+    if not block.experts:
+        return {}
+    ep = cfg.mesh[2]
+    slots = _tokens(cfg) * block.top_k * cfg.capacity
+    sent = slots * cfg.d_model * WIDTH[cfg.compute_dtype] * (ep - 1) / ep
+    return {("all_to_all", "ep"): 6 * sent}
+
+
+def _outside(cfg: Config) -> Sums:
+    """Embedding and LM head of one microbatch."""
+    sums: Sums = defaultdict(float)
+    tp = cfg.mesh[4]
+    table = cfg.vocab * cfg.d_model / (tp if cfg.vocab % tp == 0 else 1)
+    _add(sums, _weights(cfg, table, 1))
+    if not cfg.tied:  # the embedding's own gradient: looked up in parts, so dp alone sums it
+        part = {k: v for k, v in _weights(cfg, table, 0).items() if k[0] == "all_reduce"}
+        _add(sums, part)
+    row = cfg.d_model * WIDTH[cfg.compute_dtype]
+    axis, n = _name(cfg, tuple(a for a in weight_axes(cfg, False) if a != "cp"))
+    if n > 1:  # rows exchanged for parts of rows, forward and backward
+        sums["all_to_all", axis] += 2 * _tokens(cfg) * row * (n - 1) / n
+    if tp > 1:
+        whole = _tokens(cfg) * row * (tp - 1) / tp
+        if cfg.sequence_parallel:  # in and out of the layers, forward and backward
+            sums["all_gather", "tp"] += 2 * whole
+            sums["reduce_scatter", "tp"] += 2 * whole
+        else:
+            sums["all_reduce", "tp"] += 4 * whole
+    return sums
+
+
+def _add(sums: Sums, more: Sums) -> None:
+    for key, sent in more.items():
+        sums[key] += sent

@@ -1,0 +1,72 @@
+"""The built-in step as one runnable file: this folder's modules joined, the plan written in."""
+
+from __future__ import annotations
+
+import re
+from pathlib import Path
+from pprint import pformat
+
+from chipshift.compiled.step.config import Config
+
+PARTS = (
+    "config", "sharding", "remat_names", "remat", "attention", "moe", "model", "train_step",
+)  # fmt: skip
+"""In the order that a reader, and Python, needs them."""
+
+_OWN_IMPORT = re.compile(r"^from chipshift\.compiled\.step[^\n]*?(?:\([^)]*\)|$)\n?", re.MULTILINE)
+_FUTURE = "from __future__ import annotations\n"
+_MODULE_CALLS = re.compile(r"\b(moe|remat)\.(?=experts|policy)")
+
+_MAIN = '''
+
+CONFIG = {config}
+
+
+def main() -> None:
+    """Run a few steps on random tokens over the devices there are."""
+    mesh = jax.make_mesh(
+        CONFIG.mesh, MESH_AXES, axis_types=(AxisType.Auto,) * len(MESH_AXES)
+    )
+    step, _ = make_step(mesh, CONFIG)
+    place = jax.tree.map(lambda spec: NamedSharding(mesh, spec), state_specs(CONFIG))
+    state = jax.jit(partial(init_state, CONFIG), out_shardings=place)()
+    shape = (CONFIG.accumulation, CONFIG.batch, CONFIG.seq_len)
+    ids = jax.random.randint(jax.random.key(1), shape, 0, CONFIG.vocab, jnp.int32)
+    for number in range(3):
+        state, metrics = step(state, ids, jnp.roll(ids, -1, axis=-1))
+        print(number, {{name: float(value) for name, value in metrics.items()}})
+
+
+if __name__ == "__main__":
+    main()
+'''
+
+
+def source(cfg: Config, title: str) -> str:
+    """Python source of the step for ``cfg``; ``title`` says what it is for."""
+    folder = Path(__file__).parent
+    parts, imports = [], []
+    for name in PARTS:
+        text = (folder / f"{name}.py").read_text("utf8")
+        text = _OWN_IMPORT.sub("", text).replace(_FUTURE, "")
+        doc, body = _split_docstring(text)
+        found, body = _split_imports(body)
+        imports += found
+        comment = "\n".join(f"# {line}".rstrip() for line in doc.splitlines())
+        parts.append(f"\n\n{comment}\n\n{body.strip()}\n")
+    head = f'"""{title}"""\n\n{_FUTURE}\n' + "\n".join(sorted(set(imports)))
+    body = _MODULE_CALLS.sub("", "".join(parts))
+    return head + body + _MAIN.format(config=pformat(cfg, width=96))
+
+
+def _split_docstring(text: str) -> tuple[str, str]:
+    _, doc, body = text.split('"""', 2)
+    return doc.strip(), body
+
+
+def _split_imports(text: str) -> tuple[list[str], str]:
+    """Imports at the top level, and the rest; a bare ``import x`` inside a function stays."""
+    lines = text.splitlines()
+    found = [line for line in lines if re.match(r"(import|from) ", line)]
+    rest = [line for line in lines if not re.match(r"(import|from) ", line)]
+    return found, "\n".join(rest)

@@ -1,0 +1,92 @@
+"""Models and plans as configurations of the compiled step."""
+
+from __future__ import annotations
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from chipshift.compiled import describe
+from chipshift.compiled.expected import expected
+from chipshift.errors import InputError
+from chipshift.jobs.job import Precision
+from chipshift.jobs.plan import Plan
+from chipshift.models.preset import preset
+
+
+@pytest.mark.parametrize(
+    ("order", "found"),
+    [
+        ((0, 0, 0, 1, 1), [((0,), 3), ((1,), 2)]),
+        ((0, 1, 0, 1, 0), [((0, 1), 2), ((0,), 1)]),
+        ((0,), [((0,), 1)]),
+        ((0, 0, 0, 0, 0, 1) * 2, [((0, 0, 0, 0, 0, 1), 2)]),
+    ],
+)
+def test_layers_are_scanned_in_their_repeating_units(
+    order: tuple[int, ...], found: list[tuple[tuple[int, ...], int]]
+) -> None:
+    assert describe.segments(order) == found
+
+
+@given(st.lists(st.integers(0, 2), min_size=1, max_size=40))
+def test_segments_give_back_the_layers_in_order(order: list[int]) -> None:
+    flat = [i for unit, repeats in describe.segments(tuple(order)) for i in unit * repeats]
+    assert flat == order
+
+
+@pytest.mark.parametrize(
+    ("plan", "mesh"),
+    [
+        (Plan(dp=2, fsdp=8, tp=4), (2, 8, 1, 1, 4)),
+        (Plan(fsdp=16, ep=4), (1, 4, 4, 1, 1)),
+        (Plan(dp=8, ep=4, cp=2), (2, 1, 4, 2, 1)),
+    ],
+)
+def test_the_expert_axis_is_taken_out_of_fsdp_or_dp(
+    plan: Plan, mesh: tuple[int, int, int, int, int]
+) -> None:
+    assert describe.mesh_of(plan) == mesh
+
+
+@pytest.mark.parametrize(
+    ("plan", "words"),
+    [
+        (Plan(pp=2), "no pipeline"),
+        (Plan(microbatch=0.5, fsdp=4), "whole sequences"),
+        (Plan(tp=3), "divide"),
+        (Plan(fsdp=4, ep=3), "expert axis"),
+    ],
+)
+def test_what_the_step_cannot_be_cut_by_is_said_in_a_sentence(plan: Plan, words: str) -> None:
+    with pytest.raises(InputError, match=words):
+        describe.config(preset("llama-3.2-1b"), plan, seq_len=4096)
+
+
+def test_fsdp_moves_each_weight_three_times() -> None:
+    """Llama 3.2 1B, tied, over 16 devices in bf16: two gathers of the layers' matrices and one of
+    the table, and one reduction of each.
+
+    A layer: 2048 x (2048 + 512 + 512 + 2048) + 3 x 2048 x 8192 = 60,817,408 parameters;
+    16 layers 973,078,528; table 128,256 x 2048 = 262,668,288.
+    """
+    cfg, _ = describe.config(
+        preset("llama-3.2-1b"), Plan(fsdp=16, remat="full"), seq_len=4096,
+        precision=Precision(reduce="bf16"),
+    )  # fmt: skip
+    sums = expected(cfg)
+    layers, table = 973_078_528, 262_668_288
+    assert sums["all_gather", "fsdp"] == pytest.approx((2 * layers + table) * 2 * 15 / 16)
+    assert sums["reduce_scatter", "fsdp"] == pytest.approx((layers + table) * 2 * 15 / 16)
+    # 4,096 rows of 2,048 exchanged for parts of rows, forward and backward
+    assert sums["all_to_all", "fsdp"] == pytest.approx(2 * 4096 * 2048 * 2 * 15 / 16)
+
+
+def test_hybrid_sharding_reduces_the_shards_over_dp() -> None:
+    cfg, _ = describe.config(
+        preset("llama-3.2-1b"), Plan(dp=2, fsdp=8, remat="full"), seq_len=4096,
+        precision=Precision(reduce="bf16"),
+    )  # fmt: skip
+    # all-reduce of an eighth of every gradient over 2: 2 x 1/2 of it sent
+    layers, table = 973_078_528, 262_668_288
+    assert expected(cfg)["all_reduce", "dp"] == pytest.approx((layers + table) * 2 / 8)

@@ -1,0 +1,221 @@
+"""Reading optimised programs: shapes and their padding, device groups, loops, bytes sent."""
+
+from __future__ import annotations
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from chipshift.compiled.hlo.collectives import by_axis, read_collectives, sent_bytes
+from chipshift.compiled.hlo.groups import MeshAxes, parse_groups
+from chipshift.compiled.hlo.loops import multiplicities
+from chipshift.compiled.hlo.module import parse
+from chipshift.compiled.hlo.shape import parse_shapes
+
+MESH = MeshAxes(("dp", "fsdp", "tp"), (2, 2, 2))
+
+
+@pytest.mark.parametrize(
+    ("text", "logical", "physical"),
+    [
+        ("bf16[4,128]{1,0:T(4,128)(2,1)}", 4 * 128 * 2, 4 * 128 * 2),
+        # 1 row padded to a tile of 2, 2048 columns are 16 tiles: 2 x 2048 x 2 B
+        ("bf16[1,2048]{1,0:T(2,128)(2,1)}", 4096, 8192),
+        # 7 rows to 8: 8 x 2048 x 4 B
+        ("f32[7,2048]{1,0:T(8,128)}", 7 * 2048 * 4, 8 * 2048 * 4),
+        # dimension 0 varies fastest: 64 columns of 65,536 rows, 65,536 = 512 tiles of 128
+        ("bf16[65536,64]{0,1:T(8,128)(2,1)}", 65536 * 64 * 2, 65536 * 64 * 2),
+        # 64 lanes where 128 are: twice the size
+        ("f32[1,4096,32,64]{3,2,1,0:T(8,128)}", 4096 * 32 * 64 * 4, 4096 * 32 * 128 * 4),
+        ("f32[]{:T(128)}", 4, 128 * 4),
+        ("s32[5]", 20, 20),
+    ],
+)
+def test_physical_bytes_round_the_fastest_dimensions_up_to_tiles(
+    text: str, logical: int, physical: int
+) -> None:
+    (shape,) = parse_shapes(text)
+    assert (shape.bytes, shape.physical_bytes) == (logical, physical)
+
+
+def test_a_tuple_is_its_arrays_and_memory_spaces_are_read() -> None:
+    shapes = parse_shapes("(bf16[8,128]{1,0:T(8,128)(2,1)S(1)}, u32[]{:S(2)}, pred[3])")
+    assert [(s.dtype, s.dims, s.space) for s in shapes] == [
+        ("bf16", (8, 128), 1), ("u32", (), 2), ("pred", (3,), 0),
+    ]  # fmt: skip
+
+
+@pytest.mark.parametrize(
+    ("text", "groups"),
+    [
+        ("{{0,1},{2,3}}, use_global", ((0, 1), (2, 3))),
+        ("[2,2]<=[4]", ((0, 1), (2, 3))),
+        # 0..3 as a 2x2 square, transposed: columns become rows
+        ("[2,2]<=[2,2]T(1,0)", ((0, 2), (1, 3))),
+        ("mesh['x'=2,'y'=2] {'x'}", ((0, 2), (1, 3))),
+        ("mesh['x'=2,'y'=2] {'x','y'}", ((0, 1, 2, 3),)),
+        # the mesh's order is the transposed count 0 2 1 3: x runs over rows (0 2) and (1 3)
+        ("mesh['x'=2,'y'=2], device_ids=([2,2]T(1,0)) {'y'}", ((0, 2), (1, 3))),
+        # the upper half of an axis of 4: pairs two apart
+        ("mesh['x'=4] {'x':(1)2}", ((0, 2), (1, 3))),
+        ("mesh['x'=4] {'x':(2)2}", ((0, 1), (2, 3))),
+        ("{}", ((0, 1, 2, 3),)),
+    ],
+)
+def test_groups_in_every_notation(text: str, groups: tuple[tuple[int, ...], ...]) -> None:
+    assert parse_groups(text, 4) == groups
+
+
+@given(st.permutations(range(3)), st.integers(1, 3))
+def test_the_same_group_in_mesh_and_iota_notation(order: list[int], inner: int) -> None:
+    """A transposed iota and a mesh whose device order is that transpose name the same groups."""
+    dims = [2, 4, 2]
+    shape = [dims[axis] for axis in order]
+    last = shape[-1]
+    iota = f"[{16 // last},{last}]<=[2,4,2]T({','.join(map(str, order))})"
+    axes = ",".join(f"'a{i}'={size}" for i, size in enumerate(shape))
+    mesh = f"mesh[{axes}], device_ids=([2,4,2]T({','.join(map(str, order))})) {{'a2'}}"
+    assert parse_groups(iota, 16) == parse_groups(mesh, 16)
+
+
+@pytest.mark.parametrize(
+    ("group", "axis"),
+    [
+        ((0, 1), "tp"),
+        ((0, 2), "fsdp"),
+        ((0, 4), "dp"),
+        ((0, 1, 2, 3), "fsdp+tp"),
+        ((0, 1, 4, 5), "dp+tp"),
+        ((0, 3), "irregular"),
+        ((0,), ""),
+    ],
+)
+def test_the_axis_a_group_runs_over(group: tuple[int, ...], axis: str) -> None:
+    assert MESH.over((group,)) == axis
+
+
+@pytest.mark.parametrize(
+    ("kind", "operand", "sent"),
+    [
+        # of 4 devices with 100 B each: an all-gather sends its 100 B to 3 others
+        ("all_gather", 100, 300),
+        # 400 B in, each keeps a quarter: 3/4 of 400 sent
+        ("reduce_scatter", 400, 300),
+        ("all_reduce", 400, 600),
+        ("all_to_all", 400, 300),
+        ("permute", 100, 100),
+    ],
+)
+def test_bytes_that_one_of_four_devices_sends(kind: str, operand: int, sent: float) -> None:
+    assert sent_bytes(kind, operand, 4) == sent
+
+
+PROGRAM = """HloModule jit_step, is_scheduled=true
+
+FileNames
+1 "/home/me/train.py"
+
+FunctionNames
+1 "layer"
+
+FileLocations
+1 {file_name_id=1 function_name_id=1 line=12 end_line=12 column=1 end_column=9}
+
+StackFrames
+1 {file_location_id=1 parent_frame_id=1}
+
+%add (a: f32[], b: f32[]) -> f32[] {
+  %a = f32[] parameter(0)
+  %b = f32[] parameter(1)
+  ROOT %sum = f32[] add(%a, %b)
+}
+
+%condition (p: (s32[], bf16[8,128])) -> pred[] {
+  %p = (s32[], bf16[8,128]{1,0}) parameter(0)
+  %i = s32[] get-tuple-element(%p), index=0
+  %limit = s32[] constant(13)
+  ROOT %less = pred[] compare(%i, %limit), direction=LT
+}
+
+%body (q: (s32[], bf16[8,128])) -> (s32[], bf16[8,128]) {
+  %q = (s32[], bf16[8,128]{1,0}) parameter(0)
+  %j = s32[] get-tuple-element(%q), index=0
+  %x = bf16[8,128]{1,0} get-tuple-element(%q), index=1
+  %step = s32[] constant(3)
+  %next = s32[] add(%j, %step)
+  %gathered = bf16[16,128]{1,0} all-gather(%x), replica_groups=[4,2]<=[2,2,2]T(0,2,1), dimensions={0}, metadata={op_name="jit(step)/while/body/gather" stack_frame_id=1}
+  %reduced = bf16[8,128]{1,0} all-reduce(%x), replica_groups={{0},{1},{2},{3},{4},{5},{6},{7}}, to_apply=%add
+  ROOT %out = (s32[], bf16[8,128]{1,0}) tuple(%next, %x)
+}
+
+%all-reduce-scatter (input: f32[64,8]) -> f32[32,8] {
+  %input = f32[64,8]{1,0} parameter(0)
+  %all = f32[64,8]{1,0} all-reduce(%input), replica_groups={{0,4},{1,5},{2,6},{3,7}}, to_apply=%add
+  %zero = u32[] constant(0)
+  ROOT %part = f32[32,8]{1,0} dynamic-slice(%all, %zero, %zero), dynamic_slice_sizes={32,8}
+}
+
+ENTRY %main (x.1: bf16[8,128], g: f32[64,8]) -> f32[32,8] {
+  %x.1 = bf16[8,128]{1,0} parameter(0)
+  %g = f32[64,8]{1,0} parameter(1)
+  %start = s32[] constant(1)
+  %enter = (s32[], bf16[8,128]{1,0}) tuple(%start, %x.1)
+  %loop = (s32[], bf16[8,128]{1,0}) while(%enter), condition=%condition, body=%body
+  %moved = bf16[8,128]{1,0} collective-permute(%x.1), source_target_pairs={{0,1},{1,0},{2,3},{3,2},{4,5},{5,4},{6,7},{7,6}}
+  ROOT %scattered = f32[32,8]{1,0} fusion(%g), kind=kCustom, calls=%all-reduce-scatter, metadata={op_name="jit(step)/grad"}
+}
+"""  # noqa: E501
+
+
+def test_a_loop_from_1_below_13_by_3_runs_4_times() -> None:
+    times = multiplicities(parse(PROGRAM))
+    assert times["body"] == 4
+    assert times["all-reduce-scatter"] == 1
+    assert "add" not in times
+
+
+def test_collectives_with_axis_times_bytes_and_source() -> None:
+    found = {c.kind: c for c in by_axis(read_collectives(parse(PROGRAM), MESH))}
+    assert set(found) == {"all_gather", "reduce_scatter", "permute"}  # alone groups move nothing
+    gather = found["all_gather"]
+    # 8 x 128 x 2 B = 2,048 B to the one other device of the pair, four times
+    assert (gather.axis, gather.group, gather.count, gather.bytes) == ("fsdp", 2, 4, 8192)
+    assert gather.source == ("/home/me/train.py", 12)
+    scatter = found["reduce_scatter"]
+    # libtpu's fused form: 64 x 8 x 4 B = 2,048 B, half of it sent
+    assert (scatter.axis, scatter.count, scatter.bytes) == ("dp", 1, 1024)
+    assert (found["permute"].axis, found["permute"].bytes) == ("tp", 2048)
+
+
+RING = """HloModule jit_step
+
+%fused_computation (p0: bf16[4,8], p1: bf16[4,8]) -> bf16[4,8] {
+  %p0 = bf16[4,8]{1,0} parameter(0)
+  %p1 = bf16[4,8]{1,0} parameter(1)
+  ROOT %c = bf16[4,8]{1,0} convolution(%p0, %p1), dim_labels=bf_io->bf
+}
+
+ENTRY %main (x: bf16[4,8]) -> bf16[4,8] {
+  %x = bf16[4,8]{1,0} parameter(0)
+  %part.0 = bf16[4,8]{1,0} fusion(%x, %x), kind=kOutput, calls=%fused_computation
+  %s.0 = (bf16[4,8]{1,0}, bf16[4,8]{1,0}) collective-permute-start(%part.0), source_target_pairs={{0,1},{1,2},{2,3},{3,0}}, metadata={op_name="jit(step)/dot_general"}
+  %d.0 = bf16[4,8]{1,0} collective-permute-done(%s.0)
+  %s.1 = (bf16[4,8]{1,0}, bf16[4,8]{1,0}) collective-permute-start(%d.0), source_target_pairs={{0,1},{1,2},{2,3},{3,0}}, metadata={op_name="jit(step)/dot_general"}
+  %d.1 = bf16[4,8]{1,0} collective-permute-done(%s.1)
+  %s.2 = (bf16[4,8]{1,0}, bf16[4,8]{1,0}) collective-permute-start(%d.1), source_target_pairs={{0,1},{1,2},{2,3},{3,0}}, metadata={op_name="jit(step)/dot_general"}
+  ROOT %d.2 = bf16[4,8]{1,0} collective-permute-done(%s.2)
+}
+"""  # noqa: E501
+
+
+def test_a_windowed_einsum_counts_as_the_reduce_scatter_it_implements() -> None:
+    """Partial sums of 4 x 8 x 2 = 64 B passed around a ring of 4: each device sends 3 of them."""
+    (one,) = read_collectives(parse(RING), MeshAxes(("tp",), (4,)))
+    assert (one.kind, one.axis, one.count, one.bytes, one.windowed) == (
+        "reduce_scatter", "tp", 1, 192, True,
+    )  # fmt: skip
+
+
+def test_text_without_an_entry_is_refused() -> None:
+    with pytest.raises(ValueError, match="ENTRY"):
+        parse("module @jit_step {}")

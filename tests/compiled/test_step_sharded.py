@@ -1,0 +1,102 @@
+"""However the step is cut over devices, its loss, gradients and new state are the same.
+
+Tolerance: fp32 sums in another order; 2e-5 of a leaf's largest element.
+"""
+
+from __future__ import annotations
+
+import itertools
+from functools import cache
+from typing import Any
+
+import pytest
+
+from tests.compiled.small import (
+    DENSE,
+    LATENT,
+    MOE,
+    config,
+    largest_difference,
+    loss_and_gradients,
+    tokens,
+)
+
+jax = pytest.importorskip("jax")
+
+TOLERANCE = 2e-5
+ALONE = (1, 1, 1, 1, 1)  # dp, fsdp, ep, cp, tp
+BLOCKS = {"dense": DENSE, "moe": MOE, "latent": LATENT}
+
+
+@cache
+def alone(kind: str) -> tuple[float, dict[str, Any]]:
+    return loss_and_gradients(config(BLOCKS[kind], ALONE))
+
+
+@pytest.mark.parametrize(
+    ("kind", "mesh", "settings"),
+    [
+        ("dense", (2, 2, 1, 1, 2), {}),
+        ("dense", (1, 2, 1, 2, 2), {"remat": "selective", "loss_chunks": 2}),
+        ("dense", (1, 2, 1, 1, 4), {"sequence_parallel": False, "remat": "none"}),
+        ("dense", (2, 2, 1, 2, 1), {"zero": True}),
+        ("moe", (1, 2, 2, 2, 1), {}),
+        ("moe", (2, 1, 2, 1, 2), {"ep_from": "dp"}),
+        ("latent", (2, 2, 1, 1, 2), {}),
+    ],
+)
+def test_sharded_equals_unsharded(
+    kind: str, mesh: tuple[int, int, int, int, int], settings: dict[str, Any]
+) -> None:
+    value, grads = loss_and_gradients(config(BLOCKS[kind], mesh, **settings))
+    expected, expected_grads = alone(kind)
+    assert value == pytest.approx(expected, rel=1e-6)
+    assert largest_difference(expected_grads, grads) < TOLERANCE
+
+
+def test_accumulated_microbatches_equal_one_batch_of_the_same_sequences() -> None:
+    """Two microbatches of 8: the mean of their gradients, each taken by itself."""
+    from chipshift.compiled.step.sharding import make_mesh
+    from chipshift.compiled.step.train_step import gradients, init_state
+
+    cfg = config(DENSE, (1, 4, 1, 1, 1), accumulation=2)
+    one = config(DENSE, (1, 4, 1, 1, 1))
+    mesh = make_mesh(cfg, jax.devices()[:4])
+    params = init_state(cfg, seed=0)["params"]
+    ids, targets = tokens(cfg)
+    value, grads = jax.jit(lambda p: gradients(mesh, cfg, p, ids, targets))(params)
+    run = jax.jit(lambda p, i, t: gradients(mesh, one, p, i, t))
+    parts = [run(params, ids[n : n + 1], targets[n : n + 1]) for n in (0, 1)]
+    assert float(value) == pytest.approx((float(parts[0][0]) + float(parts[1][0])) / 2, rel=1e-6)
+    mean = jax.tree.map(lambda a, b: (a + b) / 2, parts[0][1], parts[1][1])
+    assert largest_difference(jax.device_get(mean), jax.device_get(grads)) < TOLERANCE
+
+
+def test_adamw_on_one_parameter() -> None:
+    """First step from zero moments: mean = (1 - b1) g, square = (1 - b2) g^2, both unbiased to g
+    and g^2, so the step is g / (|g| + eps) = 1, and p = 1 - lr (1 + 0.1 x 1) = 1 - 1.1 lr."""
+    import jax.numpy as jnp
+
+    from chipshift.compiled.step.train_step import adamw
+
+    cfg = config(DENSE, ALONE)
+    p, g, zero = jnp.float32(1.0), jnp.float32(0.5), jnp.float32(0.0)
+    new, mean, square = adamw(cfg, jnp.float32(1.0), jnp.float32(1.0), p, g, zero, zero)
+    assert float(new) == pytest.approx(1 - 1.1 * cfg.learning_rate, rel=1e-6)
+    assert float(mean) == pytest.approx(0.1 * 0.5, rel=1e-5)
+    assert float(square) == pytest.approx(0.05 * 0.25, rel=1e-5)
+
+
+def test_the_step_learns_a_repeated_batch() -> None:
+    from chipshift.compiled.step.sharding import make_mesh
+    from chipshift.compiled.step.train_step import init_state, make_step
+
+    cfg = config(DENSE, (2, 2, 1, 1, 2), learning_rate=3e-3)
+    step, _ = make_step(make_mesh(cfg, jax.devices()), cfg)
+    state = init_state(cfg)
+    losses = []
+    for _ in range(5):
+        state, metrics = step(state, *tokens(cfg))
+        losses.append(float(metrics["loss"]))
+    assert all(later < earlier for earlier, later in itertools.pairwise(losses))
+    assert int(state["count"]) == 5
