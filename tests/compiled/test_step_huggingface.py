@@ -88,7 +88,9 @@ def test_equals_hugging_face(kind: str) -> None:
         read_config(values), plan, seq_len=32, splash=False,
         precision=Precision("fp32", "fp32", "fp32", "fp32", "fp32", "fp32"),
     )  # fmt: skip
-    cfg = replace(cfg, capacity=8.0)  # room for every token: nothing is dropped
+    groups = (values.get("n_group", 1), values.get("topk_group", 1))
+    variant = replace(cfg.variant, expert_groups=groups[0], top_groups=groups[1])
+    cfg = replace(cfg, variant=variant, capacity=8.0)  # room for every token: none is dropped
     assert cfg.mesh == shape
 
     rng = np.random.default_rng(0)

@@ -5,6 +5,7 @@ from __future__ import annotations
 import importlib
 import sys
 from dataclasses import dataclass, field
+from math import prod
 from typing import Any
 
 from chipshift.compiled.request import Request
@@ -38,6 +39,10 @@ def build(request: Request, devices: list[Any]) -> Program:
         return _job(request, devices)
     if request.kind == "entry":
         return _entry(request, devices)
+    if request.kind == "torch":
+        return _torch(request, devices)
+    if request.kind == "hlo":
+        return _file(request, devices)
     raise InputError(f"unknown kind of program '{request.kind}'")
 
 
@@ -88,17 +93,32 @@ def imported(request: Request) -> Any:
     return found
 
 
-def _entry(request: Request, devices: list[Any]) -> Program:
-    """``make_step(mesh)`` gives a function and its abstract arguments, shardings on them or the
-    function already jitted."""
+def _mesh(request: Request, devices: list[Any], default: str) -> Any:
+    """The mesh that ``--mesh`` describes, else one axis over every device.
+
+    Raises:
+        InputError: its sizes do not multiply to the machine's devices.
+    """
     import jax
     from jax.sharding import AxisType
 
+    axes = request.mesh or ((default, len(devices)),)
+    names, sizes = tuple(name for name, _ in axes), tuple(size for _, size in axes)
+    if prod(sizes) != len(devices):
+        raise InputError(
+            f"--mesh: {' x '.join(map(str, sizes))} = {prod(sizes)}, but the machine has "
+            f"{len(devices)} devices"
+        )
+    return jax.make_mesh(sizes, names, axis_types=(AxisType.Auto,) * len(names), devices=devices)
+
+
+def _entry(request: Request, devices: list[Any]) -> Program:
+    """``make_step(mesh)`` gives a function and its abstract arguments, shardings on them, as a
+    third value, or in the function already jitted."""
+    import jax
+
     make_step = imported(request)
-    mesh_axes = request.mesh or (("devices", len(devices)),)
-    names = tuple(name for name, _ in mesh_axes)
-    sizes = tuple(size for _, size in mesh_axes)
-    mesh = jax.make_mesh(sizes, names, axis_types=(AxisType.Auto,) * len(names), devices=devices)
+    mesh = _mesh(request, devices, "devices")
     made = make_step(mesh)
     if not isinstance(made, tuple) or len(made) not in (2, 3):
         raise InputError(
@@ -108,4 +128,38 @@ def _entry(request: Request, devices: list[Any]) -> Program:
     function, arguments = made[0], tuple(made[1])
     if not hasattr(function, "lower"):
         function = jax.jit(function, **({"in_shardings": made[2]} if len(made) == 3 else {}))
-    return Program(function.lower(*arguments), names, sizes, _names(arguments))
+    sizes = tuple(mesh.shape[name] for name in mesh.axis_names)
+    try:
+        lowered = function.lower(*arguments)
+    except Exception as error:  # the user's code, whatever it raises
+        from chipshift.compiled.torch_program import finding
+
+        found = finding(error, request.path)
+        return Program(None, failure=f"tracing failed: {found['message']}", findings=(found,))
+    return Program(lowered, mesh.axis_names, sizes, _names(arguments))
+
+
+def _torch(request: Request, devices: list[Any]) -> Program:
+    """A PyTorch module through torchax."""
+    from chipshift.compiled.torch_program import finding, make_model, trace
+
+    mesh = _mesh(request, devices, "fsdp")
+    sizes = tuple(mesh.shape[name] for name in mesh.axis_names)
+    try:
+        step, arguments = trace(request, mesh, make_model(request))
+        lowered = step.lower(*arguments)
+    except InputError:
+        raise
+    except Exception as error:  # the user's code, whatever it raises
+        found = finding(error, request.path)
+        return Program(None, failure=f"tracing failed: {found['message']}", findings=(found,))
+    return Program(lowered, mesh.axis_names, sizes, _names(arguments))
+
+
+def _file(request: Request, devices: list[Any]) -> Program:
+    """A file of StableHLO or HLO."""
+    from chipshift.compiled.file_program import read
+
+    program = read(request.file, devices)
+    axes = request.mesh or (("devices", program.partitions),)
+    return Program(program, tuple(name for name, _ in axes), tuple(size for _, size in axes))
