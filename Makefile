@@ -71,3 +71,8 @@ readme: $(VENV)/.core
 
 clean:
 	rm -rf $(VENV) out build dist src/*.egg-info
+
+.PHONY: verify-compile
+verify-compile: $(VENV)/.test
+	@echo "== the cases of benchmarks/data/compile_cases.toml through the compilers (hours)"
+	PYTHONPATH=src $(BIN)/python benchmarks/verify_compile.py

@@ -61,10 +61,16 @@ def test_memory_and_collectives_of_a_small_step(machine: str, cfg: Config) -> No
     shards = cfg.mesh[1] * cfg.mesh[4]
     assert memory["arguments"] == pytest.approx(12 * parameters / shards, rel=0.02)
     assert memory["peak"] >= memory["arguments"]
-    sums = expected(cfg)
+    wanted = expected(cfg)["all_gather", "fsdp"]
     sent = {(c["kind"], c["mesh_axis"]): c for c in found["collectives"]}
     gathered = sent["all_gather", "fsdp"]["bytes_per_device_per_step"]
-    assert gathered == pytest.approx(sums["all_gather", "fsdp"], rel=0.02)
+    if machine.startswith("h100"):
+        # XLA:GPU gathers each weight once more, for the recomputation and for the backward pass
+        # apart; both are named as unplanned.
+        assert wanted < gathered < 1.5 * wanted
+        assert sent["all_gather", "fsdp"]["planned"] is False
+    else:
+        assert gathered == pytest.approx(wanted, rel=0.02)
 
 
 def test_dcn_transfers_of_two_slices_are_counted() -> None:

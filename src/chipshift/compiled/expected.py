@@ -9,6 +9,7 @@ What a compiled program sends beyond this was put in by the compiler.
 from __future__ import annotations
 
 from collections import defaultdict
+from dataclasses import replace
 from math import prod
 
 from chipshift.compiled.step.config import Block, Config
@@ -145,13 +146,14 @@ def _outside(cfg: Config) -> Sums:
     tp = cfg.mesh[4]
     table = cfg.vocab * cfg.d_model / (tp if cfg.vocab % tp == 0 else 1)
     _add(sums, _weights(cfg, table, 1))
-    if not cfg.tied:  # the embedding's own gradient: looked up in parts, so dp alone sums it
-        part = {k: v for k, v in _weights(cfg, table, 0).items() if k[0] == "all_reduce"}
-        _add(sums, part)
+    # The lookup's own gradient is in parts already, so that dp alone sums it, in compute dtype.
+    looked_up = replace(cfg, reduce_dtype=cfg.compute_dtype)
+    _add(sums, {k: v for k, v in _weights(looked_up, table, 0).items() if k[0] == "all_reduce"})
     row = cfg.d_model * WIDTH[cfg.compute_dtype]
-    axis, n = _name(cfg, tuple(a for a in weight_axes(cfg, False) if a != "cp"))
-    if n > 1:  # rows exchanged for parts of rows, forward and backward
-        sums["all_to_all", axis] += 2 * _tokens(cfg) * row * (n - 1) / n
+    for axes in (("fsdp", "ep"), ("cp",)):  # rows exchanged for parts of rows, there and back
+        axis, n = _name(cfg, tuple(a for a in weight_axes(cfg, False) if a in axes))
+        if n > 1:
+            sums["all_to_all", axis] += 2 * _tokens(cfg) * row * (n - 1) / n
     if tp > 1:
         whole = _tokens(cfg) * row * (tp - 1) / tp
         if cfg.sequence_parallel:  # in and out of the layers, forward and backward

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -25,7 +26,7 @@ def read(request: Request, program: Program, compiled: Any) -> dict[str, Any]:
         Path(request.keep).write_text(text)
     module = parse(text)
     mesh = MeshAxes(program.axes, program.sizes)
-    found = read_collectives(module, mesh)
+    found = tuple(_across_slices(request, one) for one in read_collectives(module, mesh))
     padded = arguments(module, program.arguments)
     made = results(module)
     cycles = read_cycles(module)
@@ -66,6 +67,15 @@ def memory(request: Request, compiled: Any) -> dict[str, int | None]:
         "generated_code": int(stats.generated_code_size_in_bytes),
         "available": gpu_memory_bytes(request.target.chip),
     }
+
+
+def _across_slices(request: Request, one: Collective) -> Collective:
+    """A transfer over the data-center network, named by the mesh axis that crosses slices."""
+    cfg = request.config
+    if one.axis != "dcn" or cfg is None:
+        return one
+    axis = "dp" if cfg.mesh[0] % cfg.slices == 0 else "fsdp"
+    return replace(one, axis=axis, group=cfg.slices)
 
 
 def _as_dict(one: Collective) -> dict[str, Any]:
