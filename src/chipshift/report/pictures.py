@@ -20,6 +20,7 @@ from chipshift.report.words import half_width, ratio_error
 
 LETTERS = string.ascii_uppercase + string.ascii_lowercase
 MOST_MARKS = 9
+LEAST_SHARE = 0.004
 MOST_POINTS = 24
 NEAR = 0.02
 
@@ -92,12 +93,13 @@ def plotted(machines: Sequence[Mapping[str, Any]]) -> list[str]:
     """
     spent: dict[str, float] = {}
     for machine in machines:
+        total = sum(op["time_s"] * op["count"] for op in machine["ops"])
         for op in machine["ops"]:
             if op["flops"] > 0 and not op["name"].endswith("_grad"):
-                share = op["time_s"] * op["count"] / machine["peak_flop_per_s"]
+                share = op["time_s"] * op["count"] / total
                 spent[op["name"]] = max(spent.get(op["name"], 0.0), share)
-    most = sorted(spent, key=lambda name: -spent[name])[:MOST_MARKS]
-    return [name for name in spent if name in most]
+    most = [name for name in sorted(spent, key=lambda n: -spent[n]) if spent[name] >= LEAST_SHARE]
+    return [name for name in spent if name in most[:MOST_MARKS]]
 
 
 def rooflines(machines: Sequence[Mapping[str, Any]]) -> dict[str, Any] | None:

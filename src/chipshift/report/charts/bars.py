@@ -73,7 +73,8 @@ def stacked(bars: list[Bar], width: float, show: Callable[[float], str], unit: s
     left = 0.0 if narrow else LABELS
     right = 92.0 if not narrow else 4.0
     scale = Scale(0, max(bar.reach for bar in bars) * 1.02, left, width - right)
-    used = {part.key: part.label for bar in bars for part in bar.parts if part.value > 0}
+    shown = {part.key for bar in bars for part in bar.parts if part.value > 0}
+    used = {part.key: part.label for part in bars[0].parts if part.key in shown}
     head, y = legend([(f"p-{key}", label) for key, label in used.items()], left, 2, width - left)
     y += 14
     pitch = BAR + (40 if narrow else 24)

@@ -275,17 +275,22 @@ def _line(axis: Physical, x: Scale, y: float, shown: int) -> tuple[Markup, float
 
 
 def _switched(axis: Physical, x: Scale, y: float, shown: int) -> tuple[Markup, float]:
-    """A bus for each group of positions that communicate; one row a mesh axis."""
+    """A bus for each group of positions that communicate; one row a mesh axis.
+
+    Of groups that take every nth position only the first is drawn; a bus that reaches beyond the
+    drawn positions ends open at the right.
+    """
     out = Markup("")
     row = y + 16
     for share in axis.shares:
+        class_ = f"a-{share.mesh}"
         reach = share.size * share.stride
         for base in range(0, shown, reach):
-            for offset in range(min(share.stride, 1 if share.stride > 1 else share.stride)):
-                members = range(base + offset, min(base + reach, shown), share.stride)
-                last = members[-1]
-                out += line(x(members[0]), row, x(last), row, f"link a-{share.mesh}")
-                for i in members:
-                    out += line(x(i), y, x(i), row, f"drop a-{share.mesh}")
+            members = range(base, min(base + reach, shown), share.stride)
+            beyond = base + reach > shown
+            end = x(shown - 1) + 12 if beyond else x(members[-1])
+            out += line(x(members[0]), row, end, row, f"link {class_}")
+            for i in members:
+                out += line(x(i), y, x(i), row, f"drop {class_}")
         row += 10
     return out, row - y

@@ -9,7 +9,9 @@ from markupsafe import Markup
 from chipshift.report.charts.svg import Scale, both, decade_ticks, line, number, picture, tag, text
 from chipshift.units import si
 
-BOUNDS = ("compute", "hbm", "on_chip", "overhead")
+PLOT = 150.0
+"""Height of a panel's axes; the names of the ops have their rows below."""
+
 BOUND_WORDS = {
     "compute": "matrix units",
     "hbm": "HBM",
@@ -59,7 +61,7 @@ def roofline(roofs: list[Roof]) -> Markup:
         rows = -(-len(roofs) // columns)
         gap = 18.0
         each = (width - gap * (columns - 1)) / columns
-        tall = 300.0 if columns > 1 else 290.0
+        tall = PLOT + 24 + 24 + 14 * max(len(r.marks) for r in roofs) + 38
         body = Markup("")
         for i, roof in enumerate(roofs):
             x, y = (i % columns) * (each + gap), (i // columns) * tall
@@ -80,19 +82,15 @@ def _panel(roof: Roof, roofs: list[Roof], width: float, height: float, first: bo
     low = min(v / 2 for v in (*(m.intensity_flop_per_byte for m in points),
                               *(r.ridge_flop_per_byte / 1.6 for r in roofs)))  # fmt: skip
     high = max([m.intensity_flop_per_byte for m in points] + [3e3]) * 1.7
-    top = max(r.peak_flop_per_s for r in roofs) * 2.2
-    slowest = min([m.flop_per_s for m in points] + [r.at(low) for r in roofs])
-    room = height - 44 - 24
-    # the axis reaches down until the names below the slowest op have their rows
-    names = 30.0 + 14 * max(len(r.marks) for r in roofs)
-    floor = top / (top / slowest) ** (room / (room - names))
+    top = max(r.peak_flop_per_s for r in roofs) * 1.8
+    floor = min([m.flop_per_s for m in points] + [r.at(low) for r in roofs]) / 1.3
     left = 46.0 if first else 30.0
     x = Scale(low, high, left, width - 6, log=True)
-    y = Scale(floor, top, height - 44, 24, log=True)
+    y = Scale(floor, top, PLOT + 24, 24, log=True)
     body = text(left, 14, roof.name, "strong")
     ridge = f"ridge {roof.ridge_flop_per_byte:,.0f} FLOP/B"
     body += text(width - 6, 14, ridge, "faint", "end")
-    body += _grid(x, y, first)
+    body += _grid(x, y, height - 38, first)
     for other in roofs:
         body += _roof_line(other, x, y, "roof faintline" if other is not roof else "roof")
     peak = f"{si(roof.peak_flop_per_s, 'FLOP/s')} {roof.dtype}"
@@ -105,12 +103,12 @@ def _panel(roof: Roof, roofs: list[Roof], width: float, height: float, first: bo
     return body
 
 
-def _grid(x: Scale, y: Scale, first: bool) -> Markup:
+def _grid(x: Scale, y: Scale, bottom: float, first: bool) -> Markup:
     out = Markup("")
     for tick in decade_ticks(x.low, x.high, (1, 3)):
-        out += line(x(tick), y.start, x(tick), y.end, "grid")
-        out += text(x(tick), y.start + 14, f"{tick:,.0f}", "faint", "middle")
-    for tick in decade_ticks(y.low, y.high):
+        out += line(x(tick), bottom, x(tick), y.end, "grid")
+        out += text(x(tick), bottom + 14, f"{tick:,.0f}", "faint", "middle")
+    for tick in decade_ticks(y.low, y.high, (1, 3)):
         out += line(x.start, y(tick), x.end, y(tick), "grid")
         words = si(tick, "", 1).strip() + ("F/s" if first else "")
         out += text(x.start - 4, y(tick) + 4, words.replace(" ", ""), "faint", "end")
@@ -132,10 +130,9 @@ def _marks(marks: tuple[Mark, ...], x: Scale, y: Scale) -> Markup:
     """
     ordered = sorted(marks, key=lambda m: m.intensity_flop_per_byte)
     lines, discs = Markup(""), Markup("")
-    low = max((y(m.flop_per_s) for m in ordered), default=0.0)
     for rank, mark in enumerate(ordered):
         at_x, at_y = x(mark.intensity_flop_per_byte), y(mark.flop_per_s)
-        to_y = low + 22 + rank * 14
+        to_y = y.start + 18 + rank * 14
         lines += line(at_x, at_y, at_x, to_y - 4, "leader")
         lines += text(at_x - 4, to_y, mark.name, "faint", "end")
         words = (
