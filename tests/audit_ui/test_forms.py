@@ -19,7 +19,7 @@ from chipshift.audit.screen import WIDTH, printable, screen
 from chipshift.audit.settings import Settings
 
 
-def shown(result, lines, max_per_rule: int = 3, **options) -> str:
+def shown(result, lines, max_per_rule: int | None = None, **options) -> str:
     """What stands on the screen, as text."""
     stream = io.StringIO()
     console = Console(file=stream, width=WIDTH, highlight=False, soft_wrap=True)
@@ -75,6 +75,17 @@ def test_only_so_many_findings_a_rule_are_shown_and_the_rest_counted(tree, findi
     assert text.count("x.item()") == 3
     assert "and 4 more in 1 file" in text
     assert shown(result(*found), tree(), max_per_rule=0).count("x.item()") == 7
+
+
+def test_mild_rules_take_one_line_each_in_a_tree_with_many_findings(tree, finding, result) -> None:
+    few = [finding(line=n, severity="low", rule="tf32-flag") for n in (1, 2)]
+    text = shown(result(*few), tree(train__py="a\n" * 99))
+    assert "low      tf32-flag  train.py:1 and 1 more" in text
+
+    many = [finding(line=n) for n in range(1, 70)]
+    assert "medium   host-sync-in-step  train.py:1 and 68 more" in shown(result(*many), tree())
+    in_full = shown(result(*many), tree(), max_per_rule=0)
+    assert "train.py:69" in in_full and "--max-per-rule 0" not in in_full
 
 
 def test_the_summary_says_what_carries_over_and_how_much_was_not_seen(tree, finding, result):

@@ -212,7 +212,7 @@ def _finding(
         line=line,
         end_line=line + first.end_line - first.line,
         cell=cell,
-        places=tuple(Line(facts.file, one) for one in sorted(lines)),
+        places=_places(facts, cell, lines),
         message=message,
         instead=instead(rule, worded),
         cost=_cost(slug, rule, members, job),
@@ -220,6 +220,12 @@ def _finding(
         confidence=confidence,
         targets=holds,
     )
+
+
+def _places(facts: FileFacts, cell: int | None, lines: set[int]) -> tuple[Line, ...]:
+    """Further lines as places; in a notebook those of the finding's own cell, counted within it."""
+    within = (_cell(facts, one) for one in sorted(lines))
+    return tuple(Line(facts.file, line) for of, line in within if of == cell)
 
 
 def _message(hazard: Hazard, rule: Rule, target: Target, flag: str) -> str:

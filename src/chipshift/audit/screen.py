@@ -21,6 +21,10 @@ STYLES: dict[Severity, str] = {
     "medium": "yellow",
     "low": "dim",
 }
+MANY = 60
+"""Findings above which a tree is shown in brief: a first screen must be readable."""
+PER_RULE = 3
+FEW_PER_RULE = 2
 TASKS_SHOWN = 10
 SKIPPED_SHOWN = 5
 
@@ -35,12 +39,20 @@ class Span(NamedTuple):
 Row = list[Span]
 
 
-def screen(review: Review, lines: SourceLines, name: str, max_per_rule: int) -> Iterator[Row]:
-    """The lines to print; ``max_per_rule`` findings a rule are shown (0: all).
+def screen(
+    review: Review, lines: SourceLines, name: str, max_per_rule: int | None = None
+) -> Iterator[Row]:
+    """The lines to print; ``max_per_rule`` findings a rule are shown in full (0: all).
 
-    Low findings take a line a rule unless all are asked for. The summary comes last, where a
-    reader's eye is when the command ends.
+    When it is None, the mild rules take a line each: the low ones, and in a tree with many
+    findings the medium ones as well. The summary comes last, where a reader's eye is when the
+    command ends.
     """
+    many = len(review.result.findings) > MANY
+    most = max_per_rule if max_per_rule is not None else FEW_PER_RULE if many else PER_RULE
+    brief: tuple[Severity, ...] = ()
+    if max_per_rule is None:
+        brief = ("medium", "low") if many else ("low",)
     yield from _head(review, name)
     for topic, group in groupby(review.result.findings, key=lambda finding: finding.topic):
         findings = list(group)
@@ -49,15 +61,15 @@ def screen(review: Review, lines: SourceLines, name: str, max_per_rule: int) -> 
         in_short = False
         for (severity, _), same in groupby(findings, key=lambda f: (f.severity, f.rule)):
             of_rule = list(same)
-            if severity == "low" and max_per_rule:
+            if severity in brief:
                 yield from [] if in_short else [[]]
                 in_short = True
                 yield _in_one_line(of_rule)
                 continue
             yield []
-            yield from _rule(of_rule, lines, max_per_rule)
+            yield from _rule(of_rule, lines, most)
     yield []
-    yield from _summary(review)
+    yield from _summary(review, max_per_rule)
 
 
 def _head(review: Review, name: str) -> Iterator[Row]:
@@ -96,7 +108,7 @@ def _rule(findings: Sequence[Finding], lines: SourceLines, max_per_rule: int) ->
     if len(shown) < len(findings):
         more = findings[len(shown) :]
         files = _plural(len({finding.file for finding in more}), "file")
-        yield [Span(f"    and {len(more)} more in {files} (--max-per-rule 0 shows all)", "dim")]
+        yield [Span(f"    and {len(more)} more in {files}", "dim")]
 
 
 def _particular(message: str, general: str) -> str:
@@ -105,14 +117,14 @@ def _particular(message: str, general: str) -> str:
 
 
 def _in_one_line(findings: Sequence[Finding]) -> Row:
-    """A rule of low severity: its first place and how many more there are."""
+    """A mild rule: its first place and how many more there are."""
     first = findings[0]
     more = f" and {len(findings) - 1} more" if len(findings) > 1 else ""
     where = _where(first)
     room = WIDTH - 9 - len(first.rule) - 2 - len(more)
     cut = where if len(where) <= room else "…" + where[-room + 1 :]
     return [
-        Span("low      ", STYLES["low"]),
+        Span(f"{first.severity:9}", STYLES[first.severity]),
         Span(f"{first.rule}  ", "bold"),
         Span(cut, "cyan"),
         Span(more, "dim"),
@@ -175,7 +187,7 @@ def _where(finding: Finding) -> str:
     return printable(f"{finding.file}{cell}:{finding.line}")
 
 
-def _summary(review: Review) -> Iterator[Row]:
+def _summary(review: Review, max_per_rule: int | None) -> Iterator[Row]:
     result = review.result
     yield _rule_off("What it comes to", _counted(result.findings) or "no findings")
     share = (
@@ -196,6 +208,8 @@ def _summary(review: Review) -> Iterator[Row]:
         rest = len(result.skipped) - len(some)
         more = [f"and {rest} more (--json lists them)"] if rest else []
         yield from _item("not read", ", ".join(some + more))
+    if max_per_rule is None and result.findings:
+        yield from _item("in full", "--max-per-rule 0 shows every finding, --json lists them")
     left_out = _left_out(review)
     if left_out:
         yield from _item("not shown", left_out)

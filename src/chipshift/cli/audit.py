@@ -19,7 +19,6 @@ if TYPE_CHECKING:
     from chipshift.audit.settings import Settings
 
 SCHEMA = "chipshift/audit/1"
-SHOWN_PER_RULE = 3
 
 
 def command(
@@ -39,7 +38,8 @@ def command(
     ] = "low",
     rule: Annotated[list[str] | None, typer.Option(help="Only this rule; repeatable.")] = None,
     max_per_rule: Annotated[
-        int | None, typer.Option(min=0, help="Findings shown a rule; 0: all. Default 3 on screen.")
+        int | None,
+        typer.Option(min=0, help="Findings shown a rule; 0: all. By default the screen is brief."),
     ] = None,
     fail_on: Annotated[
         str | None, typer.Option(help="Exit with 1 on a finding this severe or worse.")
@@ -215,8 +215,7 @@ def _print(
     from chipshift.audit.screen import WIDTH, screen
 
     console = Console(width=WIDTH, highlight=False, soft_wrap=True)
-    most = SHOWN_PER_RULE if max_per_rule is None else max_per_rule
-    for row in screen(reviewed, lines, str(path), most):
+    for row in screen(reviewed, lines, str(path), max_per_rule):
         console.print(Text.assemble(*row), no_wrap=True, overflow="ignore", crop=False)
 
 
