@@ -6,7 +6,7 @@ import ast
 import re
 
 from chipshift.audit.facts import STEP
-from chipshift.audit.finding import Target
+from chipshift.audit.finding import Severity, Target
 from chipshift.audit.kinds import NUMBER, TENSOR, UNKNOWN
 from chipshift.audit.names import tail, text, walk
 from chipshift.audit.roles import LoopRole
@@ -273,7 +273,8 @@ def unrolled(reader: Reader, node: ast.For | ast.While) -> None:
         and (reader.func.node.name in reader.outline.jitted)
     ):
         if _feeds_back(node) and not re.search(r"zip\(|enumerate\(\[|range\([234]\)", written):
-            _unrolled(reader, node, "a Python loop under jit is copied out once a turn")
+            few = re.search(r"layer|lyr|block|depth|stage|level|feat|head", written)
+            _unrolled(reader, node, "a Python loop under jit is copied out once a turn", bool(few))
         return
     if reader.facts.uses_torch and _recurrent(node) and isinstance(node.iter, ast.Call):
         limit = node.iter.args[0] if node.iter.args else None
@@ -289,8 +290,10 @@ def unrolled(reader: Reader, node: ast.For | ast.While) -> None:
             _unrolled(reader, node, "a loop over time steps is copied out once a step")
 
 
-def _unrolled(reader: Reader, node: ast.For, what: str) -> None:
-    reader.hit("unrolled-loop", node, what, targets=GRAPHED, needs_step=True)
+def _unrolled(reader: Reader, node: ast.For, what: str, few: bool = False) -> None:
+    """``few``: a loop over layers and their like, tens of turns, which costs little."""
+    severity: Severity | None = "low" if few else None
+    reader.hit("unrolled-loop", node, what, targets=GRAPHED, needs_step=True, severity=severity)
     if reader.facts.hazards and reader.facts.hazards[-1].line == node.lineno:
         reader.facts.hazards[-1].end_line = node.lineno
 
