@@ -187,7 +187,7 @@ CASES = (
             "precision.moments": "bf16",
             "optimizer": "adamw",
         },
-        flags=frozenset({"attention_kernel", "fused_optimizer", "variable_length"}),
+        flags=frozenset({"attention_kernel", "fused_optimizer", "packed_documents"}),
     ),
     Case(
         # 16 processes shard everything; 8 × 2 × 16 sequences; weights are kept in fp32

@@ -58,9 +58,13 @@ class Flag:
     """A setting that says nothing about arithmetic but much about porting.
 
     Attributes:
-        kind: ``attention_kernel``, ``transformer_engine``, ``fused_optimizer``, ``nccl``,
-            ``deepspeed``, ``loss_scaler``, ``tf32``, ``fp8_recipe``, ``compile``,
-            ``variable_length``, ``node_of_8``, ``tp_overlap``, ``dropless_moe`` ...
+        kind: ``attention_kernel``, ``transformer_engine``, ``fused_optimizer``, ``fused_ops``,
+            ``nccl``, ``cuda_environment``, ``xla_flags``, ``deepspeed``, ``apex``,
+            ``loss_scaler``, ``tf32``, ``fp8_recipe``, ``compile``, ``cuda_graph``,
+            ``variable_length`` (batches whose shape varies), ``packed_documents`` (rows of fixed
+            length with several documents), ``node_of_8``, ``tp_overlap``, ``dp_overlap``,
+            ``ep_overlap``, ``expert_kernels``, ``dropless_moe``, ``cpu_offload``,
+            ``quantised_weights``, ``quantised_optimizer``, ``custom_code`` ...
     """
 
     kind: str

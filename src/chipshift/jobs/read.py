@@ -37,15 +37,22 @@ def read_job(
     """
     if not paths:
         raise InputError("no job file was named; expected at least one")
+    try:
+        return _read(paths, model, dict(overrides or {}))
+    except InputError as error:
+        # text of a user's file may stand in the message: keep it one printable sentence
+        raise InputError("".join(c if c.isprintable() else " " for c in str(error))) from None
+
+
+def _read(paths: Sequence[str], model: str | None, overrides: dict[str, str]) -> TrainJob:
     sources = [load(path) for path in paths]
     named = named_model(model) if model is not None else None
     context = Context(
-        overrides=Overrides(dict(overrides or {})),
+        overrides=Overrides(overrides),
         model_named=named is not None,
         beside={_base(source): source for source in sources},
     )
-    drafts = _drafts(sources, context)
-    draft = join(drafts)
+    draft = join(_drafts(sources, context))
     if named is not None:
         draft.put("model", Given(named, "--model"))
     context.overrides.apply(draft)

@@ -3,11 +3,13 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
+from dataclasses import replace
 from typing import Any
 
 from chipshift.errors import InputError
 from chipshift.jobs.job import Assumed, Given
 from chipshift.jobs.settings import Setting, Sheet, as_boolean, as_integer, wrong
+from chipshift.jobs.twin import twin
 from chipshift.models.model import Model
 
 
@@ -23,26 +25,8 @@ def model_of_config(config: Mapping[str, Any], name: str, where: str) -> Model:
         model = read_config(config, name=name)
     except InputError as error:
         raise InputError(f"{where}: the model's keys: {error}") from None
-    return _named(model)
-
-
-def _named(model: Model) -> Model:
-    """With the name of the shipped model of the same shape, if there is one."""
-    from dataclasses import replace
-
-    from chipshift.models.preset import names, preset
-
-    for name in names():
-        other = preset(name)
-        if (
-            other.d_model == model.d_model
-            and other.vocab == model.vocab
-            and other.tied == model.tied
-            and other.layers == model.layers
-            and other.layer_order == model.layer_order
-        ):
-            return replace(model, name=name)
-    return model
+    shipped = twin(model, model.vocab)
+    return model if shipped is None else replace(model, name=shipped.name)
 
 
 def put_config_model(

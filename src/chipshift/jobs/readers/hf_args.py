@@ -284,10 +284,10 @@ FLAGS: tuple[tuple[str, tuple[str, ...]], ...] = (
     ("fused_ops", ("cut_cross_entropy",)),
     ("fused_ops", ("lora_mlp_kernel",)),
     ("compile", ("torch_compile",)),
-    ("variable_length", ("sample_packing",)),
-    ("variable_length", ("packing",)),
+    ("packed_documents", ("sample_packing",)),
+    ("packed_documents", ("packing",)),
+    ("packed_documents", ("neat_packing",)),
     ("variable_length", ("padding_free",)),
-    ("variable_length", ("neat_packing",)),
     ("variable_length", ("group_by_length",)),
     ("apex", ("half_precision_backend",)),
     ("apex", ("fp16_backend",)),
@@ -305,6 +305,7 @@ def put_flags(sheet: Sheet) -> None:
         if key in sheet.settings
     )
     if not packed:
+        sheet.draft.flag("variable_length", "packing", "off: padded to the longest", None)
         sheet.draft.note(
             "sequences",
             "full length",

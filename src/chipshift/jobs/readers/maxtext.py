@@ -311,7 +311,7 @@ def _rest(sheet: Sheet) -> None:
     sheet.flag("attention_kernel", "attention", off=("autoselected", "", None))
     sheet.flag("cpu_offload", "optimizer_memory_host_offload")
     sheet.flag("cpu_offload", "parameter_memory_host_offload")
-    sheet.flag("variable_length", "packing")
+    sheet.flag("packed_documents", "packing")
     sheet.ignore(
         ("shard_optimizer_over_data", "custom_mesh*", "global_parameter_scale", "capacity_factor"),
         True,

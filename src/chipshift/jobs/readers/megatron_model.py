@@ -12,8 +12,9 @@ from dataclasses import replace
 from chipshift.errors import InputError
 from chipshift.jobs.job import Given
 from chipshift.jobs.settings import Sheet, wrong
+from chipshift.jobs.twin import twin
 from chipshift.models.model import Attention, DenseMlp, Layer, Model, MoeMlp
-from chipshift.models.preset import names, preset
+from chipshift.models.preset import preset
 
 TOKENIZERS = {
     "gpt2bpetokenizer": 50257,
@@ -231,15 +232,15 @@ def _with_vocabulary(sheet: Sheet, model: Model) -> Model:
     for found in (tokenizer, kind):
         if found is not None:
             sheet.record(found[0], found[1], "vocabulary")
-    twin = _twin(model, stated.value if stated else None)
+    alike = twin(model, stated.value if stated else None)
     if stated:
         vocab = stated.value
     elif tokenizer and (size := _vocabulary_of(str(tokenizer[1].value))):
         vocab = size
         sheet.draft.note("vocabulary", size, f"that of the tokenizer {tokenizer[1].value}")
-    elif twin is not None:
-        vocab = twin.vocab
-        sheet.draft.note("vocabulary", vocab, f"that of {twin.name}, the model of this shape")
+    elif alike is not None:
+        vocab = alike.vocab
+        sheet.draft.note("vocabulary", vocab, f"that of {alike.name}, the model of this shape")
     elif kind and str(kind[1].value).lower() in TOKENIZERS:
         vocab = TOKENIZERS[str(kind[1].value).lower()]
         sheet.draft.note("vocabulary", vocab, f"that of {kind[1].value}")
@@ -251,25 +252,10 @@ def _with_vocabulary(sheet: Sheet, model: Model) -> Model:
             f"{sheet.draft.file} does not tell the vocabulary; expected --vocab-size in it or "
             "--set vocab-size=N"
         )
-    twin = _twin(model, vocab)
-    if twin is not None:
-        return replace(model, name=twin.name, vocab=vocab)
+    alike = twin(model, vocab)
+    if alike is not None:
+        return replace(model, name=alike.name, vocab=vocab)
     return replace(model, name=f"megatron-{model.n_layers}x{model.d_model}", vocab=vocab)
-
-
-def _twin(model: Model, vocab: int | None) -> Model | None:
-    """The shipped model whose layers, and vocabulary if it is known, are the same."""
-    for name in names():
-        other = preset(name)
-        if (
-            other.d_model == model.d_model
-            and other.layers == model.layers
-            and other.layer_order == model.layer_order
-            and other.tied == model.tied
-            and vocab in (None, other.vocab)
-        ):
-            return other
-    return None
 
 
 def _vocabulary_of(tokenizer: str) -> int | None:

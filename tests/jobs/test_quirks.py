@@ -1,0 +1,134 @@
+"""What real files do that no manual shows."""
+
+import json
+from pathlib import Path
+
+import pytest
+
+from chipshift.cli.app import run
+from chipshift.errors import InputError
+from chipshift.jobs.complete import resolve_machine
+from chipshift.jobs.job import TrainJob
+from chipshift.jobs.read import read_job
+from chipshift.machines.names import parse_machine
+
+SFT = """model_name_or_path: meta-llama/Llama-3.1-8B
+max_seq_length: 2048
+per_device_train_batch_size: 4
+gradient_accumulation_steps: 2
+bf16: true
+"""
+
+
+def job(folder: Path, text: str, name: str = "job.yaml", **settings: str) -> TrainJob:
+    file = folder / name
+    file.write_bytes(text.encode())
+    return read_job([str(file)], overrides=settings)
+
+
+@pytest.mark.parametrize(
+    "text",
+    [
+        SFT,
+        SFT.replace("\n", "\r\n"),
+        "\ufeff" + SFT,
+        SFT.replace("true", "'True'").replace(": 4", ": '4'").replace(": 2048", ": 2_048"),
+        SFT.replace("true", "yes").replace(": 4", ": 4.0"),
+        "# 学習設定: größe\n" + SFT,
+        SFT.replace("bf16: true", "bf16:\ttrue"),
+        "---\n" + SFT + "...\n",
+        SFT.replace("per_device_train_batch_size", "per_gpu_train_batch_size"),
+        SFT + "per_gpu_train_batch_size: 9\n",
+    ],
+    ids=["plain", "crlf", "bom", "quoted", "yes", "unicode", "tab", "markers", "old", "both"],
+)  # fmt: skip
+def test_the_same_settings_however_written(tmp_path: Path, text: str) -> None:
+    read = job(tmp_path, text)
+    assert read.plan is not None
+    assert (read.plan.value.microbatch, read.plan.value.accumulation) == (4, 2)
+    assert (read.seq_len.value, read.precision.value.compute) == (2048, "bf16")
+
+
+def test_of_two_spellings_the_newer_wins_and_the_other_is_reported(tmp_path: Path) -> None:
+    read = job(tmp_path, SFT + "per_gpu_train_batch_size: 9\n")
+    (entry,) = [entry for entry in read.ignored if entry.key == "per_gpu_train_batch_size"]
+    assert entry.matters and entry.line == 6 and "says 4 and was taken" in entry.why
+
+
+def test_batches_that_contradict_each_other_are_refused(tmp_path: Path) -> None:
+    config = {
+        "train_batch_size": 100,
+        "train_micro_batch_size_per_gpu": 4,
+        "gradient_accumulation_steps": 3,
+        "zero_optimization": {"stage": 2},
+    }
+    with pytest.raises(InputError, match=r"global batch of 100 is not a multiple of .* = 12"):
+        text = json.dumps(config)
+        file = tmp_path / "ds.json"
+        file.write_text(text)
+        read_job([str(file)], model="llama-3.1-8b", overrides={"seq_len": "64"})
+
+
+def test_the_three_batch_figures_tell_the_replicas(tmp_path: Path) -> None:
+    config = {
+        "train_batch_size": 96,
+        "train_micro_batch_size_per_gpu": 4,
+        "gradient_accumulation_steps": 3,
+        "zero_optimization": {"stage": 2},
+    }
+    file = tmp_path / "ds.json"
+    file.write_text(json.dumps(config))
+    read = read_job([str(file)], model="llama-3.1-8b", overrides={"seq_len": "64"})
+    assert read.plan is not None and read.plan.value.dp == 8  # 96 / (4 × 3)
+    with pytest.raises(InputError, match="dp=8 = 8 devices, but the job runs on"):
+        resolve_machine(read, parse_machine("h100*16"))
+
+
+def test_tp_larger_than_the_node_is_read_as_it_is(tmp_path: Path) -> None:
+    text = (
+        "[model]\nname = 'llama3'\nflavor = '405B'\n[training]\nlocal_batch_size = 2\n"
+        "seq_len = 8192\n[parallelism]\ntensor_parallel_degree = 8\ncontext_parallel_degree = 4\n"
+    )
+    read = job(tmp_path, text, "job.toml")
+    on = resolve_machine(read, parse_machine("h100*64"))
+    assert on.plan is not None
+    assert (on.plan.value.tp, on.plan.value.cp, on.plan.value.fsdp) == (8, 4, 2)
+
+
+@pytest.mark.parametrize(
+    ("settings", "message"),
+    [
+        (
+            {"per_device_train_batch_size": "x"},
+            "per_device_train_batch_size is x; expected a whole",
+        ),
+        ({"seq_lenn": "4"}, "--set seq_lenn: no such key .* did you mean 'seq_len'"),
+        ({"dp": "3", "devices": "8"}, "dp=3 = 3 devices, but the job runs on 8"),
+    ],
+)
+def test_settings_are_checked_as_files_are(
+    tmp_path: Path, settings: dict[str, str], message: str
+) -> None:
+    with pytest.raises(InputError, match=message):
+        job(tmp_path, SFT, **settings)
+
+
+def test_nodes_can_be_set(tmp_path: Path) -> None:
+    read = job(tmp_path, SFT, nodes="2", devices_per_node="8")
+    assert read.plan is not None and read.plan.value.dp == 16
+    assert read.sequences_per_step.value == 4 * 2 * 16
+
+
+@pytest.mark.parametrize("path", ["mixtral-8x7b-megatron.sh", "llama3-8b-torchtitan.toml"])
+def test_the_native_file_estimates_to_the_same_numbers(
+    tmp_path: Path, path: str, capsys: pytest.CaptureFixture[str]
+) -> None:
+    def estimate(file: str) -> dict[str, object]:
+        assert run(["estimate", file, "--on", "h100*128", "--json"]) == 0
+        found: dict[str, object] = json.loads(capsys.readouterr().out)
+        return {key: value for key, value in found.items() if key != "job"}
+
+    assert run(["read", f"examples/{path}", "--toml"]) == 0
+    native = tmp_path / "native.toml"
+    native.write_text(capsys.readouterr().out)
+    assert estimate(str(native)) == estimate(f"examples/{path}")
