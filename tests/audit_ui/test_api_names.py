@@ -15,6 +15,7 @@ from typing import Any
 import pytest
 
 from chipshift.audit.rules import rules
+from chipshift.audit.rules.counterpart import counterparts
 
 MANIFEST: dict[str, Any] = json.loads(
     resources.files("chipshift.audit").joinpath("api_names.json").read_text("utf-8")
@@ -80,6 +81,16 @@ def test_every_interface_that_a_text_mentions_exists(slug: str) -> None:
     """Also those that the rule does not list."""
     rule = rules()[slug]
     ways = "\n".join((rule.jax, rule.torchtpu, rule.torch_xla, rule.trainium))
+    assert not missing_from(ways)
+
+
+@pytest.mark.parametrize("package", list(counterparts()))
+def test_every_interface_that_a_counterpart_mentions_exists(package: str) -> None:
+    assert not missing_from("\n".join(counterparts()[package].values()))
+
+
+def missing_from(ways: str) -> list[str]:
+    """Names in a text that do not exist."""
     mentioned = {re.sub(r"^jnp\b", "jax.numpy", name) for name in API.findall(ways)}
     missing = []
     with warnings.catch_warnings():
@@ -93,7 +104,7 @@ def test_every_interface_that_a_text_mentions_exists(slug: str) -> None:
                 found(name)
             except (ImportError, AttributeError):
                 missing.append(name)
-    assert not missing
+    return missing
 
 
 def test_the_versions_looked_up_are_those_in_the_manifest() -> None:

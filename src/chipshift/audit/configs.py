@@ -138,7 +138,7 @@ def config_findings(root: Path, name: str, target: Target | None) -> list[Findin
                 line=hazard.line,
                 end_line=hazard.line,
                 message=". ".join(filter(None, told)),
-                instead=instead(rule, worded),
+                instead=instead(rule, worded, hazard.what),
                 places=tuple(Place(name, line) for line in hazard.places),
                 cost=without_job(rule.slug, rule.cost, {}),
                 loop="startup",

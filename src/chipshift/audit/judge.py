@@ -21,6 +21,7 @@ from chipshift.audit.finding import Place as Line
 from chipshift.audit.link import Linked, Place
 from chipshift.audit.names import words
 from chipshift.audit.rules import Rule, rules
+from chipshift.audit.rules.counterpart import counterpart
 
 LOOPS: dict[str, Loop] = {STEP: "step", EVAL: "eval", EPOCH: "startup", STARTUP: "startup"}
 SYNC, SYNC_EVAL = "host-sync-in-step", "host-sync-in-eval"
@@ -122,8 +123,12 @@ def file_targets(
     return found
 
 
-def instead(rule: Rule, target: Target) -> str:
-    """What to write, in the target's own terms."""
+def instead(rule: Rule, target: Target, what: str = "") -> str:
+    """What to write, in the target's own terms; for a library that ``what`` names, its own."""
+    if rule.slug == "third-party-gpu-kernel":
+        own = counterpart(what, target)
+        if own:
+            return own
     if target == "jax":
         return rule.jax
     if target == "neuron":
@@ -214,7 +219,7 @@ def _finding(
         cell=cell,
         places=_places(facts, cell, lines),
         message=message,
-        instead=instead(rule, worded),
+        instead=instead(rule, worded, first.what),
         cost=_cost(slug, rule, members, job),
         loop=worst[2],
         confidence=confidence,

@@ -6,6 +6,7 @@ from collections.abc import Mapping
 
 from chipshift.audit.finding import SEVERITIES, TOPICS
 from chipshift.audit.rules import Rule, rules
+from chipshift.audit.rules.counterpart import counterparts
 
 TOPIC_TITLES: Mapping[str, str] = {
     "kernels": "Kernels: who writes them",
@@ -33,6 +34,7 @@ def rule_page(rule: Rule) -> str:
         _section("Before", _code(rule.before)),
         _section("After", _code(rule.after)),
         _section("Instead", "\n".join(f"- **{name}**: {text}" for name, text in ways if text)),
+        _section("By library", _libraries()) if rule.slug == "third-party-gpu-kernel" else "",
         _section("Not a finding", rule.not_a_finding),
         _section(
             "Sources",
@@ -49,6 +51,16 @@ def rule_page(rule: Rule) -> str:
 
 def _section(title: str, text: str) -> str:
     return f"## {title}\n\n{text.strip()}" if text.strip() else ""
+
+
+def _libraries() -> str:
+    """The counterpart of each library, those that share one together."""
+    names = {"jax": "JAX", "torch": "PyTorch", "torchtpu": "TorchTPU", "trainium": "Trainium"}
+    shared: dict[str, list[str]] = {}
+    for package, texts in counterparts().items():
+        told = [f"  - {names.get(k, k)}: {text}" for k, text in texts.items() if k != "none"]
+        shared.setdefault("\n".join(told) or f"  - {texts['none']}", []).append(package)
+    return "\n".join(f"- **{', '.join(packages)}**\n{told}" for told, packages in shared.items())
 
 
 def _sentence(text: str) -> str:
