@@ -151,7 +151,7 @@ def chosen_plan(job: TrainJob, text: str, machine: Machine) -> Plan:
         InputError: a plan that cannot be read, or no plan that fits.
     """
     if text:
-        from chipshift.cli.estimate import plan_of
+        from chipshift.flows.asked import plan_of
 
         return plan_of(None, text, machine.devices, job.sequences_per_step.value)
     from chipshift.flows.prove import best_plan

@@ -10,6 +10,7 @@ import typer
 
 from chipshift.errors import InputError
 from chipshift.estimate.output import jsonable
+from chipshift.flows.asked import present_machine
 from chipshift.flows.options import (
     Measured,
     Options,
@@ -18,12 +19,9 @@ from chipshift.flows.options import (
     read_duration,
     read_numbers,
 )
-from chipshift.jobs.complete import resolve_machine
 from chipshift.jobs.job import TrainJob
 from chipshift.jobs.read import read_job
 from chipshift.machines.machine import Machine
-from chipshift.machines.names import parse_machine
-from chipshift.parallel.remat import policy
 from chipshift.planner.space import read_fixed
 from chipshift.units import GB, GIB
 
@@ -59,20 +57,7 @@ def load(files: list[str], on: str, model: str, sets: list[str]) -> tuple[TrainJ
         InputError: files that cannot be read, or no machine named anywhere.
     """
     job = read_job(files, model=model or None, overrides=read_pairs(sets, "--set"))
-    name = on or (job.machine.value if job.machine is not None else "")
-    if not name:
-        raise InputError(
-            f"{files[0]} does not say which machine the job runs on: add --on, such as "
-            "--on 'h100*128'"
-        )
-    machine = parse_machine(name)
-    job = resolve_machine(job, machine)
-    if job.plan is not None:
-        try:
-            policy(job.plan.value.remat)
-        except InputError as error:
-            raise InputError(f"{files[0]}: {error}") from None
-    return job, machine
+    return present_machine(job, on)
 
 
 def options_of(*, price: list[str], commit: str, objective: str, fix: str, allow_batch: bool,
