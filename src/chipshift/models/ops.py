@@ -11,7 +11,7 @@ from typing import Any
 
 import numpy as np
 
-from chipshift.models.model import Attention, DenseMlp, Layer, Model, MoeMlp
+from chipshift.models.model import Attention, DenseMlp, Layer, Model, MoeMlp, Recurrent
 from chipshift.worked import formula, plain
 
 Number = Any
@@ -124,11 +124,17 @@ def attention_ops(a: Attention, d_model: Number, cut: Cut) -> list[Op]:
         ops.append(_matmul("kv_up", t, heads * kv_width, a.kv_lora_rank))
         kv_heads = heads
     else:
-        width = heads * a.head_dim + kv_heads * (a.head_dim + a.v_head_dim)
+        width = heads * a.head_dim
+        if not a.kv_shared:
+            width = width + kv_heads * (a.head_dim + a.v_head_dim)
+        if plain(a.gate_params):
+            width = width + a.gate_params / d_model / cut.tp
         ops.append(_matmul("qkv_proj", t, width, d_model))
     ops.append(Op("rope", "rope", elements=t * (heads + kv_heads) * a.head_dim))
     window = cut.seq_len if a.window is None else a.window
-    keys = mean_keys(cut.seq_len, window, 1.0 if a.causal else 0.0)
+    # a chunk starts afresh: within it a query meets half of it, as in a sequence of that length
+    length = np.minimum(cut.seq_len, window) if a.chunked else cut.seq_len
+    keys = mean_keys(length, window, 1.0 if a.causal else 0.0)
     ops.append(
         Op(
             "attention",
@@ -144,6 +150,31 @@ def attention_ops(a: Attention, d_model: Number, cut: Cut) -> list[Op]:
         )
     )
     ops.append(_matmul("out_proj", t, d_model, heads * a.v_head_dim))
+    return ops
+
+
+@formula(unit="FLOP", source="a state H × k × v written and read once a token, 2 FLOP each")
+def scan_flops(tokens: Number, heads: Number, key_dim: Number, value_dim: Number) -> Number:
+    """Forward FLOPs of a recurrence: t·H·k·v multiply-adds to write its state and to read it."""
+    return 4 * tokens * heads * key_dim * value_dim
+
+
+def recurrent_ops(mixer: Recurrent, cut: Cut) -> list[Op]:
+    """Projections, short convolution and scan of a recurrent mixer on one device.
+
+    Its parts bear the names of attention's, which say what rematerialisation does with them. A
+    short convolution keeps no state, so that it has no scan.
+    """
+    t = cut.tokens
+    *into, out = mixer.projections
+    ops = [_matmul("qkv_proj", t, p.outputs / cut.tp, p.inputs) for p in into]
+    if plain(mixer.conv_channels):
+        ops.append(Op("rope", "rope", elements=t * mixer.conv_channels / cut.tp))
+    if mixer.kind != "short_conv":
+        flops = scan_flops(t, mixer.heads / cut.tp, mixer.key_dim, mixer.value_dim)
+        width = mixer.heads * mixer.value_dim / cut.tp
+        ops.append(Op("attention", "matmul", m=t, n=width, k=2 * mixer.key_dim, flops=flops))
+    ops.append(_matmul("out_proj", t, out.outputs, out.inputs / cut.tp))
     return ops
 
 
@@ -165,16 +196,17 @@ def mlp_ops(mlp: DenseMlp | MoeMlp, d_model: Number, cut: Cut) -> list[Op]:
     sent = t * cut.etp / cut.tp
     rows = rows_per_expert(sent, mlp.top_k, cut.ep, mlp.experts, cut.imbalance)
     held = mlp.experts / cut.ep
+    d_expert = d_model if mlp.latent_width is None else mlp.latent_width
     up, routed = (mlp.matrices - 1) * f, t * mlp.top_k
     ops = [
         _matmul("router", t / cut.sp, mlp.experts, d_model),
-        Op("permute", "permute", elements=routed * d_model / cut.sp),
-        Op("experts_up", "grouped_matmul", m=rows, n=up, k=d_model, groups=held,
-           flops=matmul_flops(rows, up, d_model, held)),
+        Op("permute", "permute", elements=routed * d_expert / cut.sp),
+        Op("experts_up", "grouped_matmul", m=rows, n=up, k=d_expert, groups=held,
+           flops=matmul_flops(rows, up, d_expert, held)),
         Op("experts_activation", "activation", elements=rows * held * f * mlp.matrices),
-        Op("experts_down", "grouped_matmul", m=rows, n=d_model, k=f, groups=held,
-           flops=matmul_flops(rows, d_model, f, held)),
-        Op("unpermute", "permute", elements=routed * d_model / cut.sp),
+        Op("experts_down", "grouped_matmul", m=rows, n=d_expert, k=f, groups=held,
+           flops=matmul_flops(rows, d_expert, f, held)),
+        Op("unpermute", "permute", elements=routed * d_expert / cut.sp),
     ]  # fmt: skip
     if plain(mlp.shared_width):
         ops += _dense_ops("shared", mlp.shared_width, mlp.matrices, d_model, cut)
@@ -185,10 +217,20 @@ def layer_ops(layer: Layer, d_model: Number, cut: Cut) -> list[Op]:
     """All ops of one layer on one device, in order of execution."""
     stream = cut.tokens * d_model / cut.sp
     ops: list[Op] = []
-    if layer.attention is not None:
+    if layer.mixer is not None:
         ops.append(Op("attention_norm", "norm", elements=stream))
-        ops += attention_ops(layer.attention, d_model, cut)
+        ops += recurrent_ops(layer.mixer, cut)
         ops.append(Op("attention_residual", "residual", elements=stream))
+    for attention in (layer.cross, layer.attention):
+        if attention is not None:
+            ops.append(Op("attention_norm", "norm", elements=stream))
+            ops += attention_ops(attention, d_model, cut)
+            ops.append(Op("attention_residual", "residual", elements=stream))
+    ops += [
+        _matmul("out_proj", cut.tokens, p.outputs / cut.tp, p.inputs)
+        for p in layer.projections
+        if not p.once
+    ]
     if layer.mlp is not None:
         ops.append(Op("mlp_norm", "norm", elements=stream))
         ops += mlp_ops(layer.mlp, d_model, cut)
@@ -200,11 +242,16 @@ def end_ops(model: Model, cut: Cut) -> tuple[list[Op], list[Op]]:
     """Ops before the first layer and after the last one: embedding; final norm, head and loss."""
     t, d = cut.tokens, model.d_model
     first = [Op("embedding", "embedding", elements=t * d)]
-    last = [
-        Op("final_norm", "norm", elements=t * d / cut.sp),
-        _matmul("lm_head", t, model.vocab / cut.tp, d),
-        Op("loss", "loss", elements=t * model.vocab / cut.tp),
+    last = [Op("final_norm", "norm", elements=t * d / cut.sp)]
+    last += [
+        _matmul("projection", t, p.outputs / cut.tp, p.inputs)
+        for p in model.projections
+        if not p.once
     ]
+    if model.has_head:
+        width = d if model.embedding_width is None else model.embedding_width
+        last.append(_matmul("lm_head", t, model.vocab / cut.tp, width))
+        last.append(Op("loss", "loss", elements=t * model.vocab / cut.tp))
     return first, last
 
 
