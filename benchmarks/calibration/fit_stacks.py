@@ -79,7 +79,15 @@ def write(stack: str, fit: Fit, x: np.ndarray) -> str:
     newest = {c.chip: found[(c.chip, era(c))] for c in sorted(cases, key=era)}
     middle = {n: float(f"{np.median([v[n] for v in newest.values()]):.4g}") for n in rest}
     between = dict.fromkeys(rest, f"the middle of the {len(newest)} chips that have runs")
-    evidence = {n: f"fitted on {len(cases)} measured runs of {stack}" for n in names}
+    held = {
+        f.name for (f, _), z, prior in zip(fit.keys, x, fit.prior, strict=True) if abs(z - prior) < 0.01
+    }
+    evidence = {
+        n: f"held at its prior: the {len(cases)} runs of {stack} say nothing of it"
+        if n in held
+        else f"fitted on {len(cases)} measured runs of {stack}"
+        for n in names
+    }
     out = [
         f"# {stack}: fitted by benchmarks/calibration/fit_stacks.py on {len(cases)} runs "
         f"(median error {error.median_abs_rel:.1%}, p90 {error.p90_abs_rel:.1%})",

@@ -1,0 +1,103 @@
+"""Formulas that the calibration brought, and how a stack's constants are looked up."""
+
+from __future__ import annotations
+
+import pytest
+
+from chipshift.errors import InputError
+from chipshift.estimate import stack as stacks
+from chipshift.estimate.score import expert_overlap, handover, host_time, other_time, routed_ops
+from chipshift.estimate.traffic import in_place
+from chipshift.parallel.traffic import once_per_node
+
+
+def test_a_token_crosses_to_a_node_once() -> None:
+    # 2 experts of 2 nodes: distinct nodes 2·(1 − (1/2)²) = 1.5 of 2 copies
+    assert once_per_node(2.0, 2.0, 1.0) == pytest.approx(0.75)
+    assert once_per_node(2.0, 2.0, 0.0) == 1.0
+    assert once_per_node(8.0, 1.0, 1.0) == 1.0
+
+
+def test_host_time_grows_with_tp_in_a_pipeline_only() -> None:
+    # 10 µs, and half as much again for each of tp 4's two doublings
+    assert host_time(1e-5, 0.5, 4.0, 2.0) == pytest.approx(2e-5)
+    assert host_time(1e-5, 0.5, 4.0, 1.0) == pytest.approx(1e-5)
+
+
+def test_a_pipeline_inside_a_node_hands_over_at_once() -> None:
+    assert handover(1.2, 4.0, 2.0) == pytest.approx(0.9)
+    assert handover(1.2, 4.0, 1.0) == 0.0
+    assert handover(1.2, 1.0, 2.0) == 0.0
+
+
+def test_gaps_and_stalls_count_every_microbatch() -> None:
+    # host 3 s against device 1 s: gap 2 s; stall 0.5 s; 4 microbatches; fixed 1 s; jitter 1 % × 2
+    # doublings × 50 s busy = 1 s
+    assert other_time(3.0, 1.0, 4.0, 0.0, 0.5, 1.0, 0.01, 2.0, 50.0) == pytest.approx(12.0)
+
+
+def test_virtual_stages_hide_the_expert_exchange() -> None:
+    assert expert_overlap(0.1, 0.8, 2.0) == pytest.approx(0.8)
+    assert expert_overlap(0.1, 0.8, 1.0) == pytest.approx(0.1)
+
+
+def test_experts_launch_ops_of_their_own() -> None:
+    # 20 + 40 for routing + 4 for each of 128 / 8 = 16 experts
+    assert routed_ops(20.0, 40.0, 4.0, 128.0, 8.0) == pytest.approx(124.0)
+
+
+def test_a_collective_beside_compute_is_slower() -> None:
+    assert in_place(1.0, 0.5) == pytest.approx(2.0)
+
+
+STACK = """
+[constants]
+matmul_scale = 0.8
+memory_scale = { value = 0.5, evidence = "made up" }
+[chip.h100]
+matmul_scale = 0.7
+[[release]]
+since = "25.02"
+[release.chip.h100]
+matmul_scale = 0.75
+[[release]]
+since = "26.06"
+[release.constants]
+memory_scale = 0.9
+"""
+
+
+@pytest.fixture
+def made_up(monkeypatch: pytest.MonkeyPatch) -> None:
+    import tomllib
+
+    data = {"megatron": tomllib.loads(STACK), "other": {"inherits": "megatron"}}
+    monkeypatch.setattr(stacks, "_data", lambda name: data.get(name, {}))
+    stacks.stack.cache_clear()
+    yield  # type: ignore[misc]
+    stacks.stack.cache_clear()
+
+
+@pytest.mark.usefixtures("made_up")
+def test_a_chip_overrides_its_stack_and_a_release_both() -> None:
+    assert stacks.stack("megatron", "a100").matmul_scale == 0.8
+    assert stacks.stack("megatron@24.11", "h100").matmul_scale == 0.7
+    assert stacks.stack("megatron@25.04", "h100").matmul_scale == 0.75
+    assert stacks.stack("megatron@25.04", "h100").memory_scale == 0.5
+    newest = stacks.stack("megatron", "h100")
+    assert (newest.matmul_scale, newest.memory_scale) == (0.75, 0.9)
+
+
+@pytest.mark.usefixtures("made_up")
+def test_a_stack_without_runs_takes_anothers_constants() -> None:
+    assert stacks.stack("other", "h100").matmul_scale == 0.75
+
+
+@pytest.mark.usefixtures("made_up")
+def test_constants_name_their_evidence() -> None:
+    assert stacks.sources("megatron@24.11", "h100")["memory_scale"] == "made up"
+
+
+def test_an_unknown_stack_is_named_with_the_nearest() -> None:
+    with pytest.raises(InputError, match="megatron"):
+        stacks.stack("megatrom@25.02", "h100")
