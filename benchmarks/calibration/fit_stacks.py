@@ -80,7 +80,9 @@ def write(stack: str, fit: Fit, x: np.ndarray) -> str:
     middle = {n: float(f"{np.median([v[n] for v in newest.values()]):.4g}") for n in rest}
     between = dict.fromkeys(rest, f"the middle of the {len(newest)} chips that have runs")
     held = {
-        f.name for (f, _), z, prior in zip(fit.keys, x, fit.prior, strict=True) if abs(z - prior) < 0.01
+        f.name
+        for (f, _), z, prior in zip(fit.keys, x, fit.prior, strict=True)
+        if abs(z - prior) < 0.01
     }
     evidence = {
         n: f"held at its prior: the {len(cases)} runs of {stack} say nothing of it"

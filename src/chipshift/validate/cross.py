@@ -19,16 +19,24 @@ def cross_validate(cases: list[Case]) -> dict[str, Summary]:
     its runs on that chip (one Gauss-Newton step from the full fit, which the priors keep small).
     """
     errors: dict[str, list[float]] = defaultdict(list)
+    for (chip, _), found in left_out(cases).items():
+        errors[chip] += found
+    return {chip: summary(found) for chip, found in sorted(errors.items())}
+
+
+def left_out(cases: list[Case]) -> dict[tuple[str, str], list[float]]:
+    """Signed relative errors of runs left out with their model, by chip and stack."""
     stacks: dict[str, list[Case]] = defaultdict(list)
     for case in cases:
         if case.task == "pretrain":
             stacks[case.stack].append(case)
-    for members in stacks.values():
+    out: dict[tuple[str, str], list[float]] = {}
+    for stack, members in stacks.items():
         runs = usable(members)
         if runs:
             for chip, found in left_out_errors(Fit(runs)).items():
-                errors[chip] += found
-    return {chip: summary(found) for chip, found in sorted(errors.items())}
+                out[chip, stack] = found
+    return out
 
 
 def left_out_errors(fit: Fit) -> dict[str, list[float]]:
