@@ -11,6 +11,7 @@ import pytest
 from chipshift.flows.roofline import of_estimate
 from chipshift.report.derivation import Book, figures_of, panel, written
 from chipshift.report.page import page
+from chipshift.report.words import headline
 from chipshift.worked import formula, leaf, rename
 from tests.report.answers import answer, assessment, explained, refused
 
@@ -157,3 +158,28 @@ def test_headline_figures_have_panels(path: str) -> None:
     book = Book()
     book.add("all", figures_of("", explained()))
     assert panel(book, path)
+
+
+def test_verdicts_of_the_same_word_share_a_clause_and_the_best_comes_first() -> None:
+    def target(name: str, word: str, cost: float | None = 1.0) -> dict[str, object]:
+        return {"machine": {"name": name}, "verdict": word, "ratio": {"cost_per_token": cost}}
+
+    even = "within_the_error"
+    unpriced = target("d", "neither", None)
+    targets = [target("a", even), target("b", "both"), target("c", even), unpriced]
+    assert headline({"targets": targets}) == (
+        "Faster and cheaper on b; no difference beyond the error on a and c; "
+        "not faster, cost unknown on d"
+    )
+
+
+def test_many_targets_stay_below_two_megabytes_and_within_the_columns() -> None:
+    found, worked = answer(), explained()
+    target = found["targets"][0]
+    names = ["v6e:16x16", "v6e:8x16", "v6e:8x8", "v5p:4x4x4", "v7x:4x4x4", "h200:8x16"]
+    many = [{**target, "machine": {**target["machine"], "name": name}} for name in names]
+    made = page(
+        {**found, "targets": many}, {**worked, "targets": [worked["targets"][0]] * len(many)}
+    )
+    assert len(made.encode()) < 2_000_000
+    assert "stacked" in made

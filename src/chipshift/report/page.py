@@ -14,7 +14,6 @@ from chipshift.report.terminal import proof_commands
 from chipshift.report.words import (
     GOOD,
     TOPICS,
-    VERDICTS,
     by_weight,
     compared,
     does_not_fit,
@@ -23,8 +22,13 @@ from chipshift.report.words import (
     headline,
     item_cost,
     place,
+    verdict_words,
 )
 from chipshift.units import duration, gib, si
+
+MOST_WORKED = 6
+MOST_ACROSS = 6
+"""Columns of figures side by side; more are stacked, as on a phone."""
 
 
 def page(answer: Mapping[str, Any], explained: Mapping[str, Any],
@@ -50,13 +54,15 @@ def page(answer: Mapping[str, Any], explained: Mapping[str, Any],
         value_at=value_at, cell=cell, plan_text=plan_text, machine_text=machine_text, usd=usd,
         duration=duration, gib=gib, si=si, quantity=quantity, compared=compared,
         does_not_fit=does_not_fit, error_text=error_text, item_cost=item_cost, place=place,
-        cite=lambda words: book.source(words),
+        verdict_words=verdict_words,
     )  # fmt: skip
+    across = columns(answer)
     fitting = [t for t in answer["targets"] if t.get("plan") is not None]
     return environment.get_template("page.html").render(
         answer=answer, job=answer["job"], present=answer["from"], targets=answer["targets"],
-        columns=columns(answer), rows=ROWS, book=book, version=__version__,
-        headline=headline(answer), verdicts=VERDICTS, good=GOOD, topics=TOPICS,
+        columns=across, stacked=" stacked" if len(across) > MOST_ACROSS else "", rows=ROWS,
+        book=book, version=__version__,
+        headline=headline(answer), good=GOOD, topics=TOPICS,
         relearn=by_weight(grouped(answer["relearn"])), proofs=proof_commands(answer),
         assumptions=assumptions(answer),
         charts={
@@ -71,13 +77,26 @@ def page(answer: Mapping[str, Any], explained: Mapping[str, Any],
 
 
 def entered(answer: Mapping[str, Any], explained: Mapping[str, Any]) -> Book:
-    """Every derivation of the page."""
-    book = Book()
-    book.add(answer["from"]["machine"]["name"], figures_of("from", explained["from"]))
+    """The derivations of the page: the present run, best plans, then plans carried over.
+
+    At most ``MOST_WORKED`` estimates are worked out, which keeps a page of many targets small.
+    """
+    runs: list[tuple[str, str, Any]] = [
+        (answer["from"]["machine"]["name"], "from", explained["from"])
+    ]
+    carried: list[tuple[str, str, Any]] = []
     for i, tree in enumerate(explained["targets"]):
-        if tree:
-            name = answer["targets"][i]["machine"]["name"]
-            book.add(name, figures_of(f"targets.{i}", tree))
+        if not tree:
+            continue
+        name = answer["targets"][i]["machine"]["name"]
+        own = {key: value for key, value in tree.items() if key != "unchanged_plan"}
+        runs.append((name, f"targets.{i}", own))
+        if tree.get("unchanged_plan"):
+            path = f"targets.{i}.unchanged_plan"
+            carried.append((f"{name}, present plan", path, tree["unchanged_plan"]))
+    book = Book()
+    for heading, path, tree in [*runs, *carried][:MOST_WORKED]:
+        book.add(heading, figures_of(path, tree))
     book.add("What transfers", _transferred(answer))
     return book
 

@@ -10,7 +10,6 @@ from chipshift.machines.names import parse_machine
 from chipshift.report.lines import WIDTH, Line, Span, cut, indented, print_lines, quantity
 from chipshift.report.rows import ROWS, Row, cell, plan_text
 from chipshift.report.words import (
-    VERDICTS,
     by_weight,
     compared,
     does_not_fit,
@@ -18,12 +17,13 @@ from chipshift.report.words import (
     grouped,
     item_cost,
     place,
+    verdict_words,
 )
 from chipshift.units import duration
 
 LABEL = 27
 MOST_TARGETS = 4
-MOST_ITEMS = 6
+MOST_ITEMS = 5
 
 VERDICT_STYLES = {
     "both": "bold green", "faster": "bold green", "cheaper": "bold green",
@@ -43,7 +43,8 @@ def print_answer(answer: Mapping[str, Any], html: str = "") -> None:
 
 def screen(answer: Mapping[str, Any], width: int = WIDTH, html: str = "") -> Iterator[Line]:
     """The lines of the answer, none longer than ``width``."""
-    shown = list(answer["targets"])[:MOST_TARGETS]
+    fitting = [t for t in answer["targets"] if t.get("plan") is not None]
+    shown = fitting[:MOST_TARGETS]
     yield from _head(answer, width)
     for target in answer["targets"]:
         yield from _verdict(target, width)
@@ -59,7 +60,7 @@ def screen(answer: Mapping[str, Any], width: int = WIDTH, html: str = "") -> Ite
     yield from _measured(answer, width)
     yield []
     yield from _proof(answer, width)
-    left = len(answer["targets"]) - len(shown)
+    left = len(fitting) - len(shown)
     if left:
         yield [Span(f"{left} more targets are in --json and in the report", "dim")]
     where = html or "add --html out/report.html for the page in which every figure is worked"
@@ -80,13 +81,13 @@ def _verdict(target: Mapping[str, Any], width: int) -> Iterator[Line]:
     name, word = target["machine"]["name"], target["verdict"]
     style = VERDICT_STYLES.get(word, "bold")
     if word == "does_not_fit":
-        yield [Span(f"{name:<14} ", "bold"), Span(VERDICTS[word].upper(), style)]
+        yield [Span(f"{name:<14} ", "bold"), Span(verdict_words(target).upper(), style)]
         yield from indented(does_not_fit(target), width)
         return
     readings = target["machine"].get("readings", "")
     yield [
         Span(f"{name:<14} ", "bold"),
-        Span(f"{VERDICTS[word].upper():<31}", style),
+        Span(f"{verdict_words(target).upper():<31}", style),
         Span(readings[: width - 46], "dim"),
     ]
     yield [Span(f"{'':15}{compared(target)}"[:width])]
@@ -110,14 +111,20 @@ def _column_width(columns: Sequence[Any], width: int, label: int) -> int:
 def _transfers(answer: Mapping[str, Any], columns: Sequence[Mapping[str, Any]], width: int
                ) -> Iterator[Line]:  # fmt: skip
     yield _heading(1, "What transfers unchanged")
-    each = _column_width(columns, width, 46)
-    label = width - each * len(columns)
     names = [c["machine"]["name"] for c in columns]
+    rows = [
+        (
+            row["statement"],
+            [quantity(row["from"]), *(quantity(row["to"].get(n)) for n in names[1:])],
+        )
+        for row in answer["transfers"]
+    ]
+    longest = max(len(text) for texts in [names, *(values for _, values in rows)] for text in texts)
+    each = min(longest + 2, (width - 34) // len(columns))
+    label = width - each * len(columns)
     yield [Span(" " * label + "".join(f"{n[: each - 1]:>{each}}" for n in names), "dim")]
-    for row in answer["transfers"]:
-        values = [row["from"], *(row["to"].get(name) for name in names[1:])]
-        texts = [quantity(v) for v in values]
-        words = shortened(row["statement"], label - 4)
+    for statement, texts in rows:
+        words = shortened(statement, label - 4)
         yield [Span(f"   {words:<{label - 3}}"), *(Span(f"{t:>{each}}") for t in texts)]
 
 
@@ -134,9 +141,9 @@ def _relearn(answer: Mapping[str, Any], width: int) -> Iterator[Line]:
     for item in items[:MOST_ITEMS]:
         cost = item_cost(item)
         head = f"   {item['severity']:<8} {item['topic']:<9}"
+        where = f" ({place(item, short=True)})" if place(item) else ""
         room = width - len(head) - len(cost) - 2
-        what = item["what"] + (f" ({place(item)})" if place(item) else "")
-        what = cut(what, room)
+        what = cut(item["what"], room - len(where)) + where
         yield [
             Span(f"   {item['severity']:<8}", SEVERITY_STYLES.get(item["severity"], "")),
             Span(f" {item['topic']:<9}{what:<{room}}  "), Span(cost, "bold"),

@@ -15,8 +15,8 @@ VERDICTS = {
     "both": "faster and cheaper",
     "faster": "faster, not cheaper",
     "cheaper": "cheaper, not faster",
-    "neither": "neither faster nor cheaper",
     "within_the_error": "no difference beyond the error",
+    "neither": "neither faster nor cheaper",
     "does_not_fit": "does not fit",
 }
 GOOD = {"both": "good", "faster": "good", "cheaper": "good", "neither": "bad",
@@ -42,13 +42,27 @@ def ratio_error(present: Mapping[str, Any], target: Mapping[str, Any]) -> float:
     return math.hypot(half_width(present), half_width(target))
 
 
+def verdict_words(target: Mapping[str, Any]) -> str:
+    """The verdict; without a price it says nothing of the cost."""
+    word = target["verdict"]
+    if word in ("faster", "neither") and (target.get("ratio") or {}).get("cost_per_token") is None:
+        return {"faster": "faster, cost unknown", "neither": "not faster, cost unknown"}[word]
+    return VERDICTS[word]
+
+
 def headline(answer: Mapping[str, Any]) -> str:
-    """The verdicts in one sentence."""
-    clauses = []
-    for target in answer["targets"]:
-        name = target["machine"]["name"]
-        clauses.append(f"{name}: {VERDICTS[target['verdict']]}")
-    return "; ".join(clauses)
+    """The verdicts in one sentence, the best first, machines of the same verdict together."""
+    found: dict[str, list[str]] = {}
+    for target in sorted(answer["targets"], key=lambda t: list(VERDICTS).index(t["verdict"])):
+        found.setdefault(verdict_words(target), []).append(target["machine"]["name"])
+    clauses = [f"{words} on {_listed(names)}" for words, names in found.items()]
+    text = "; ".join(clauses)
+    return text[:1].upper() + text[1:]
+
+
+def _listed(names: list[str]) -> str:
+    """``a``, ``a and b``, ``a, b and c``."""
+    return names[0] if len(names) == 1 else f"{', '.join(names[:-1])} and {names[-1]}"
 
 
 def compared(target: Mapping[str, Any]) -> str:
@@ -101,12 +115,13 @@ def item_cost(item: Mapping[str, Any]) -> str:
     return ", ".join(parts)
 
 
-def place(item: Mapping[str, Any]) -> str:
-    """``file:line`` of something to relearn, "" when it has none."""
+def place(item: Mapping[str, Any], *, short: bool = False) -> str:
+    """``file:line`` of something to relearn, "" when it has none; ``short`` leaves folders out."""
     where = item.get("where")
     if not where or not where.get("file"):
         return ""
-    return f"{where['file']}:{where['line']}" if where.get("line") else str(where["file"])
+    file = str(where["file"]).rsplit("/", 1)[-1] if short else str(where["file"])
+    return f"{file}:{where['line']}" if where.get("line") else file
 
 
 def by_weight(relearn: list[dict[str, Any]]) -> list[dict[str, Any]]:
