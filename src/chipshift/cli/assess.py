@@ -24,6 +24,9 @@ def command(
         list[str], typer.Option("--to", help="Machine asked about: v6e, v7x:4x4x4; repeatable.")
     ],
     on: On = "",
+    code: Annotated[
+        str, typer.Option("--code", help="The training code: its findings go into part two.")
+    ] = "",
     html: Annotated[str, typer.Option("--html", help="Write the report to this file.")] = "",
     price: Annotated[list[str], typer.Option("--price", help="CHIP=USD a chip-hour.")] = [],  # noqa: B006
     commit: Annotated[str, typer.Option("--commit", help="od, 1y, 3y or spot prices.")] = "od",
@@ -69,19 +72,23 @@ def command(
     with working("reading the job") as say:
         job, machine = load(files, on, model, set_)
         found = assess(job, machine, to, options, progress=say)
+        if code:
+            from chipshift.flows.code import with_code
+
+            found = with_code(found, Path(code))
     answer = assessment_json(found)
     if html:
         write_report(html, found, answer)
-    code = 0 if any(t.estimate is not None for t in found.targets) else 1
+    status = 0 if any(t.estimate is not None for t in found.targets) else 1
     if explain:
-        return _explain(found, answer, explain, json) or code
+        return _explain(found, answer, explain, json) or status
     if json:
         print_json(answer)
-        return code
+        return status
     from chipshift.report.terminal import print_answer
 
     print_answer(answer, html)
-    return code
+    return status
 
 
 def write_report(path: str, found: Assessment, answer: dict[str, Any]) -> None:
