@@ -12,6 +12,7 @@ from collections.abc import Callable
 from chipshift.audit.names import dotted, tail, text, walk
 
 CUDA, XLA, RANK0, CADENCE, NEVER, CPU = "cuda", "xla", "rank0", "cadence", "never", "cpu"
+DIST = "distributed"
 CHOICE = frozenset({"choice"})
 """Marks a branch that has an alternative."""
 OLD_TORCH, PACKAGE, FLAG, FIRST, FP16, NAN = "old", "package", "flag", "first", "fp16", "nan"
@@ -137,6 +138,8 @@ class GuardReader:
             return frozenset({RANK0})
         if name in ("is_bf16_supported", "is_nccl_available", "device_count"):
             return frozenset({CUDA})
+        if name == "is_initialized" and "distributed" in full:
+            return frozenset({DIST})
         if name in ("get_rank", "process_index", "get_local_rank"):
             return frozenset({f"-{RANK0}"})
         if re.match(r"is_\w+_available$", name) and name != "is_available":

@@ -68,8 +68,17 @@ class Index:
                     self.methods[last].append((facts.file, name))
             self.roots.update(facts.module.split(".")[:3])
 
-    def module(self, dotted: str) -> FileFacts | None:
-        """The file whose module is ``dotted``, or ends with it below a source folder."""
+    def module(self, dotted: str, near: str = "") -> FileFacts | None:
+        """The file whose module is ``dotted``, or ends with it below a source folder.
+
+        A name without dots is only looked up beside the importer (``near`` is its folder): a script
+        imports its neighbours so, and anything else of that name is another package.
+        """
+        if "." not in dotted:
+            for facts in self.by_tail.get(dotted, ()):
+                if facts.module == (f"{near}.{dotted}" if near else dotted):
+                    return facts
+            return None
         best: FileFacts | None = None
         for facts in self.by_tail.get(dotted.rsplit(".", 1)[-1], ()):
             if facts.module == dotted:
@@ -80,14 +89,14 @@ class Index:
                 best = facts
         return best
 
-    def find(self, dotted: str, depth: int = 0) -> tuple[FileFacts, str] | None:
+    def find(self, dotted: str, depth: int = 0, near: str = "") -> tuple[FileFacts, str] | None:
         """(file, name in it) of a dotted name, through re-exports."""
         if depth > 4:
             return None
         head, _, last = dotted.rpartition(".")
         tail = last
         while head:
-            facts = self.module(head)
+            facts = self.module(head, near)
             if facts is not None:
                 return self._inside(facts, tail, depth)
             head, _, more = head.rpartition(".")
@@ -101,7 +110,8 @@ class Index:
         first, _, rest = name.partition(".")
         target = facts.imports.get(first)
         if target is not None:
-            return self.find(f"{target}.{rest}" if rest else target, depth + 1)
+            near = facts.module.rpartition(".")[0]
+            return self.find(f"{target}.{rest}" if rest else target, depth + 1, near)
         for star, package in facts.imports.items():
             if star.startswith("*"):
                 found = self.find(f"{package}.{name}", depth + 1)
@@ -145,7 +155,7 @@ def resolve(index: Index, facts: FileFacts, func: FuncFact, callee: str) -> list
     head, _, last = callee.rpartition(".")
     if head in facts.classes:
         return _method(index, facts, head, "forward" if last == "apply" else last, 0)
-    found = index.find(callee)
+    found = index.find(callee, near=facts.module.rpartition(".")[0])
     if found is None:
         return []
     where, name = found
@@ -177,7 +187,8 @@ def _method(index: Index, facts: FileFacts, owner: str, name: str, depth: int) -
         dotted = facts.imports.get(first)
         if dotted is None:
             continue
-        where = index.find(f"{dotted}.{rest}" if rest else dotted)
+        near = facts.module.rpartition(".")[0]
+        where = index.find(f"{dotted}.{rest}" if rest else dotted, near=near)
         if where is not None and where[1] in where[0].classes:
             found = _method(index, where[0], where[1], name, depth + 1)
             if found:
@@ -309,7 +320,7 @@ def _wrapped(facts: FileFacts, index: Index, bound: dict[Key, str]) -> None:
     for local, dotted in facts.imports.items():
         if local.startswith("*"):
             continue
-        found = index.find(dotted)
+        found = index.find(dotted, near=facts.module.rpartition(".")[0])
         if found is None or found[0].file == facts.file:
             continue
         where, name = found
@@ -386,8 +397,8 @@ def link(files: Sequence[FileFacts], entry: Key | None = None) -> Linked:
             1
             for dotted, _, _, _ in facts.import_lines
             if dotted.split(".")[0] in index.roots
-            and index.find(dotted) is None
-            and index.module(dotted) is None
+            and index.find(dotted, near=facts.module.rpartition(".")[0]) is None
+            and index.module(dotted, facts.module.rpartition(".")[0]) is None
         )
         linked.unresolved_imports += missing
         linked.unresolved_files += bool(missing)

@@ -15,6 +15,7 @@ MODULE_BASE = re.compile(
     r"(^|\.)(Module|LightningModule|PreTrainedModel|ModuleList|Sequential)$|nn\."
 )
 DATA_BASE = re.compile(r"(Dataset|DataPipe|Collat\w*|Transform|Sampler|DataModule|Tokenizer\w*)$")
+DATA_NAME = re.compile(r"(Dataset|Collat\w*|BatchSampler|DataModule|Tokenizer\w*)$")
 
 
 @dataclass(slots=True)
@@ -33,6 +34,7 @@ class Outline:
     attributes: dict[str, dict[str, Binding]] = field(default_factory=dict)
     constants: dict[str, Binding] = field(default_factory=dict)
     jitted: set[str] = field(default_factory=set)
+    compact: set[str] = field(default_factory=set)
     host_functions: set[str] = field(default_factory=set)
     called: set[str] = field(default_factory=set)
     functions: dict[str, ast.FunctionDef | ast.AsyncFunctionDef] = field(default_factory=dict)
@@ -172,7 +174,9 @@ def _decorated(node: ast.FunctionDef | ast.AsyncFunctionDef, found: Outline) -> 
             parts = [decorator.func, *decorator.args[:1]]
         for part in parts:
             name = tail(part)
-            if name in ("jit", "pmap", "pjit", "filter_jit", "filter_pmap", "remat", "compact"):
+            if name == "compact":
+                found.compact.add(node.name)
+            elif name in ("jit", "pmap", "pjit", "filter_jit", "filter_pmap"):
                 found.jitted.add(node.name)
 
 
@@ -181,7 +185,7 @@ def _class(node: ast.ClassDef, found: Outline) -> None:
     bases = [text(base) for base in node.bases]
     if any(MODULE_BASE.search(base) or base in found.modules for base in bases):
         found.modules.add(node.name)
-    if any(DATA_BASE.search(base) or base in found.hosts for base in bases) or DATA_BASE.search(
+    if any(DATA_BASE.search(base) or base in found.hosts for base in bases) or DATA_NAME.search(
         node.name
     ):
         found.hosts.add(node.name)

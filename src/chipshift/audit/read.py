@@ -10,6 +10,7 @@ from pathlib import Path
 
 from chipshift.audit.facts import STEP, FileFacts
 from chipshift.audit.names import module_name, words
+from chipshift.audit.packages import PACKAGES
 from chipshift.audit.prepass import outline
 from chipshift.audit.walk import Reader
 
@@ -26,6 +27,7 @@ JAX_ROOTS = words(
     paxml"""
 )
 RELEVANT = re.compile(
+    rb"\b(?:" + "|".join(PACKAGES).encode() + rb")\b|"
     rb"torch|jax|flax|cuda|CUDA|nccl|NCCL|triton|deepspeed|flash_attn|accelerat|transformers"
     rb"|tensorflow|collate|batch|DataLoader|Adam|loss|trl|Trainer|lightning|nonzero|\.item\(|optim|\bxla\b|\bxm\b|device"
 )

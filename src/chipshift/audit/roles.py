@@ -229,7 +229,7 @@ def function_role(
         return EVAL, True
     if EVAL_NAME.search(name) and not name.startswith("train"):
         return EVAL, name in ("generate", "sample")
-    if name in outline.jitted:
+    if name in outline.jitted or name in outline.compact:
         return STEP, True
     if owner is not None and owner.name in outline.modules and name in ("forward", "__call__"):
         return STEP, True

@@ -225,7 +225,8 @@ def _importers(files: Sequence[FileFacts]) -> dict[str, list[FileFacts]]:
     into: dict[str, list[FileFacts]] = defaultdict(list)
     for facts in files:
         for dotted, _, _, _ in facts.import_lines:
-            where = index.module(dotted) or index.module(dotted.rpartition(".")[0])
+            near = facts.module.rpartition(".")[0]
+            where = index.module(dotted, near) or index.module(dotted.rpartition(".")[0], near)
             if where is not None:
                 into[where.file].append(facts)
     return into

@@ -183,7 +183,7 @@ class Reader:
         if self.dead and not anyway:
             return
         line = int(getattr(node, "lineno", 1))
-        if rule in KERNELS and not self.flag and not self.has("choice") and self.func.node:
+        if rule in KERNELS and not self.enclosing and not self.has("choice") and self.func.node:
             self.func.fact.kernel = self.func.fact.kernel or rule
         self.facts.hazards.append(
             Hazard(
@@ -431,7 +431,8 @@ class Reader:
         self.infer.scope, self.infer.attributes = scope, attributes
         self.infer.forward = role == STEP and sure
         self.classes = []
-        self.block(node.body)
+        if not gpu_kernel(node):
+            self.block(node.body)
         for finish in self.detectors.functions:
             finish(self)
         self.func, self.guards, self.loops, self.withs, self.tries = saved
@@ -595,6 +596,14 @@ class Reader:
         for detect in self.detectors.operators.get(type(node.op), ()):
             detect(self, node)
         self.children(node)
+
+
+def gpu_kernel(node: ast.FunctionDef | ast.AsyncFunctionDef) -> bool:
+    """Whether a function is the body of a Triton kernel: its lines run on no host."""
+    return any(
+        text(one.func if isinstance(one, ast.Call) else one) in ("triton.jit", "triton.autotune")
+        for one in node.decorator_list
+    )
 
 
 def leaves(body: Block) -> bool:

@@ -156,6 +156,8 @@ OBJECTS = words("""all_gather_object gather_object broadcast_object_list scatter
 def collective(reader: Reader, node: ast.Call, full: str) -> None:
     if not full.startswith("torch.distributed.") or full.count(".") > 3:
         return
+    if reader.has(g.DIST):
+        return
     name = tail(node.func)
     splits = name in ("all_to_all_single", "all_to_all") and (
         len(node.args) > 2 or any("split" in (keyword.arg or "") for keyword in node.keywords)

@@ -63,7 +63,8 @@ def _judge(reader: Reader, numbers: list[Number], preset: bool) -> None:
             heads.node,
             f"{heads.value} heads divide no power-of-two axis of the mesh",
         )
-    if width and width.value >= 256 and width.value % 128:
+    known = width is not None and (heads is not None or width.name not in ("width", "dim"))
+    if width and known and width.value >= 256 and width.value % 128:
         reader.hit(
             "dim-not-128-multiple", width.node, _padding(width.value), figures={"dim": width.value}
         )

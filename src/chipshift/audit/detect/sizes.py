@@ -45,7 +45,7 @@ def lengths(reader: Reader, node: ast.Assign) -> None:
                 node.value, ast.Call
             ):
                 built = ast.unparse(node.value)
-                if re.search(r"cumsum|arange|pad|tensor|cat", built):
+                if re.search(r"cumsum|arange\(|\bpad\(|tensor\(|\bcat\(", built):
                     reader.hit(
                         VARLEN,
                         node.value,
@@ -63,7 +63,8 @@ def padded(reader: Reader, node: ast.Call, full: str) -> None:
     if "pad_to_multiple_of" in keywords:
         return
     if padding is not None and isinstance(padding.value, ast.Constant):
-        if padding.value.value in ("longest", True):
+        # Not ``in``: a convolution's padding=1 equals True.
+        if padding.value.value == "longest" or padding.value.value is True:
             if name.startswith(("Conv", "nn.Conv")) or "max_length" in name:
                 return
             reader.hit(RAGGED, padding, "each batch is padded to its own longest sample")
@@ -147,7 +148,11 @@ def grows(reader: Reader, node: ast.Assign) -> None:
     given = value.args[0]
     parts = given.elts if isinstance(given, ast.List | ast.Tuple) else [given, *value.args[1:2]]
     targets = {ast.unparse(one) for one in node.targets}
-    again = any(ast.unparse(part) in targets for part in parts)
+    shown = [ast.unparse(part) for part in parts]
+    again = any(part in targets for part in shown) and len(set(shown)) > 1
+    again = again and not any("zeros_like" in part for part in shown)
+    if again and reader.loops and not _attribute(node.targets[0]):
+        again = not _renewed(reader.loops[-1].node, targets)
     if again and (reader.loops or _attribute(node.targets[0])) and not _gathers(reader):
         reader.hit(
             "growing-concat",
@@ -171,6 +176,27 @@ def grows(reader: Reader, node: ast.Assign) -> None:
         )
 
 
+def _renewed(loop: ast.AST, names: set[str]) -> bool:
+    """Whether a turn of the loop also gives the name a value that does not come from itself."""
+    for one in walk(loop):
+        if isinstance(one, ast.Assign | ast.For):
+            targets = one.targets if isinstance(one, ast.Assign) else [one.target]
+            value = one.value if isinstance(one, ast.Assign) else one.iter
+            bound = {
+                ast.unparse(part)
+                for t in targets
+                for part in walk(t)
+                if isinstance(part, ast.Name | ast.Attribute)
+            }
+            if bound & names and not names & {
+                ast.unparse(part)
+                for part in walk(value)
+                if isinstance(part, ast.Name | ast.Attribute)
+            }:
+                return True
+    return False
+
+
 def _attribute(node: ast.expr) -> bool:
     return isinstance(node, ast.Attribute) and text(node).startswith("self.")
 
@@ -183,6 +209,8 @@ def _gathers(reader: Reader) -> bool:
     if not isinstance(loop, ast.For):
         return False
     written = ast.unparse(loop.iter)
+    if reader.func.role == STEP and reader.func.fact.sure and not written.startswith("range("):
+        return True
     if reader.local in (STEP,):
         return False
     return bool(
@@ -243,12 +271,13 @@ def _decodes(reader: Reader, loop: ast.AST) -> bool:
     """A generation loop: its body calls a model and feeds what it made back in."""
     if reader.func.role == STEP and reader.func.fact.sure:
         return False
+    calls = samples = False
     for one in walk(loop):
         if isinstance(one, ast.Call):
             name = tail(one.func)
-            if name in ("model", "decoder", "net", "forward", "generator") or name == "self":
-                return True
-    return False
+            calls = calls or name in ("model", "decoder", "net", "forward", "generator", "self")
+            samples = samples or bool(re.search(r"argmax|multinomial|sample|topk|next_tok", name))
+    return calls and samples
 
 
 def unrolled(reader: Reader, node: ast.For | ast.While) -> None:

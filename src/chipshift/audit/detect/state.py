@@ -251,8 +251,8 @@ def data_written(reader: Reader, node: ast.Assign) -> None:
         elif (
             isinstance(target, ast.Subscript)
             and reader.facts.uses_jax
-            and not (reader.facts.uses_torch)
-        ) and reader.kind(target.value) in ON_DEVICE:
+            and not reader.facts.uses_torch
+        ) and _immutable(reader, target):
             reader.hit(
                 "inplace-alias",
                 target,
@@ -261,6 +261,16 @@ def data_written(reader: Reader, node: ast.Assign) -> None:
                 severity="blocker",
                 targets=("jax",),
             )
+
+
+def _immutable(reader: Reader, target: ast.Subscript) -> bool:
+    """Whether an item is set on a JAX array: not on a mapping, nor on a mutable reference."""
+    index = target.slice
+    if isinstance(index, ast.Constant) and isinstance(index.value, str):
+        return False
+    if re.search(r"(^|_)refs?$", tail(target.value)) or "Ref" in reader.source:
+        return False
+    return reader.kind(target.value) in ON_DEVICE
 
 
 def aliased(reader: Reader, node: ast.Call, full: str) -> None:

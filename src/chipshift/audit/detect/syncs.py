@@ -6,6 +6,7 @@ import ast
 import re
 
 from chipshift.audit.detect.branches import asks_device
+from chipshift.audit.detect.moe import COUNTS
 from chipshift.audit.kinds import (
     CONFIG,
     HOST,
@@ -53,6 +54,8 @@ def item(reader: Reader, node: ast.Call, full: str) -> None:
         return
     if not (reader.facts.uses_torch or reader.facts.uses_jax):
         return
+    if COUNTS.search(text(owner)):
+        return  # routing: its own rule reports it
     name = node.func.attr
     if name == "tolist" and kind == UNKNOWN and not _tensorish(owner):
         return
