@@ -12,6 +12,7 @@ from chipshift.flows.roofline import of_estimate
 from chipshift.report.derivation import Book, figures_of, panel, written
 from chipshift.report.page import page
 from chipshift.report.words import headline
+from chipshift.units import duration
 from chipshift.worked import formula, leaf, rename
 from tests.report.answers import answer, assessment, explained, refused
 
@@ -85,7 +86,8 @@ def test_every_chart_has_a_title_and_a_description() -> None:
 
 
 def test_step_time_opens_its_derivation_with_formula_and_source() -> None:
-    found = re.search(r"<summary[^>]*>1\.33 s</summary>(.*?)</details></td>", text(), re.S)
+    shown = re.escape(duration(answer()["from"]["step_time_s"]))
+    found = re.search(rf"<summary[^>]*>{shown}</summary>(.*?)</details></span></td>", text(), re.S)
     assert found is not None
     assert "matmul_s + attention_s" in found.group(1)
 
