@@ -108,6 +108,8 @@ def _why(error: BaseException, source: str) -> str:
     if isinstance(error, SyntaxError):
         if re.search(r"^\s*print [^(=\n]|except \w+, \w+:|^\s*exec [\"']", source, re.M):
             return "is Python 2"
+        if "nested" in error.msg:
+            return "is nested too deeply to parse"
         if "{{" in source and ("{%" in source or "}}" in source):
             return f"is a template (line {error.lineno})"
         return f"does not parse (line {error.lineno}: {error.msg})"
@@ -116,7 +118,9 @@ def _why(error: BaseException, source: str) -> str:
 
 def read_source(source: str, facts: FileFacts) -> FileFacts:
     """Parse and walk ``source`` into ``facts``."""
-    if not RELEVANT.search(source.encode("utf-8", "replace")):
+    # A package's front says nothing by itself, but other files' names lead through it.
+    front = facts.file.endswith("__init__.py") and "import" in source
+    if not front and not RELEVANT.search(source.encode("utf-8", "replace")):
         return facts
     try:
         with warnings.catch_warnings():
