@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from .cases import Case
+from .cases import TRL_SFT, Case
 
 MAXTEXT_XPK = """#!/bin/bash
 export LIBTPU_INIT_ARGS="--xla_tpu_enable_async_collective_fusion=true"
@@ -424,7 +424,84 @@ global_batch_size: 32
 seq_length: 1024
 """
 
+TITAN_PYTHON = """
+from torchtitan.config import CompileConfig, ParallelismConfig, TrainingConfig
+from torchtitan.trainer import Trainer
+from . import model_registry
+
+
+def llama3_8b() -> Trainer.Config:
+    return Trainer.Config(
+        loss=ChunkedLossWrapper.Config(loss_fn=CrossEntropyLoss.Config()),
+        model_spec=model_registry("8B"),
+        optimizer=default_adamw(lr=3e-4),
+        training=TrainingConfig(
+            num_tokens_per_microbatch_per_dp_rank=2 * 8192,
+            max_context_length=8192,
+        ),
+        activation_checkpoint=SelectiveAC.Config(),
+    )
+
+
+def llama3_8b_float8_tp() -> Trainer.Config:
+    config = llama3_8b()
+    config.parallelism.tensor_parallel_degree = 4
+    config.compile = CompileConfig(enable=True)
+    config.model_spec = model_registry("8B", converters=[Float8LinearConverter.Config()])
+    return config
+"""
+
+ADAPTER = """{"peft_type": "LORA", "r": 8, "base_model_name_or_path": "mistralai/Mistral-7B-v0.1",
+"target_modules": ["q_proj", "k_proj", "v_proj", "o_proj"], "lora_alpha": 16}
+"""
+
+CONF = 'NUM_LAYERS=32\nMODEL_ARGS="--num-layers $NUM_LAYERS --hidden-size 4096"\n'
+
+SOURCED = """#!/bin/bash
+source $(dirname $0)/conf/model.sh
+torchrun --nproc_per_node 8 --nnodes 1 pretrain_gpt.py $MODEL_ARGS --num-attention-heads 32 \\
+    --seq-length 2048 --micro-batch-size 1 --vocab-size 50304 --bf16
+"""
+
 WRAPPED_CASES = (
+    Case(
+        # 32 devices / tp 4 = 8 shards; 2 × 8
+        "torchtitan's Python configuration built on another",
+        {"config_registry.py": TITAN_PYTHON},
+        {
+            "model.name": "llama-3.1-8b",
+            "seq_len": 8192,
+            "plan.tp": 4,
+            "plan.fsdp": 8,
+            "sequences_per_step": 16,
+            "plan.remat": "selective_op",
+            "precision.compute": "fp8",
+            "loss_chunks": 8,
+        },
+        on="h100*32",
+        settings={"recipe": "llama3_8b_float8_tp"},
+        flags=frozenset({"compile", "fp8_recipe"}),
+    ),
+    Case(
+        "a PEFT adapter beside a training file",
+        {
+            "sft.yaml": TRL_SFT.replace("meta-llama/Llama-3.1-8B", "mistralai/Mistral-7B-v0.1"),
+            "adapter_config.json": ADAPTER,
+        },
+        # rank 8 on q, k, v, o of one layer over its matrices: the share is the same in all
+        {
+            "task": "lora",
+            "model.name": "mistral-7b-v0.1",
+            "trainable_fraction": 8
+            * (2 * (4096 + 4096) + 2 * (4096 + 1024))
+            / (2 * 4096 * 4096 + 2 * 4096 * 1024 + 3 * 4096 * 14336),
+        },
+    ),
+    Case(
+        "a script that sources another of the files given",
+        {"run.sh": SOURCED, "model.sh": CONF},
+        {"model.n_layers": 32, "plan.dp": 8, "devices": 8},
+    ),
     Case(
         # 32 devices / tp 2 = 16 shards; 2 × 16; the command line wins over the file
         "torchtitan's run script with overrides",

@@ -48,12 +48,14 @@ class Module:
         attributes: ``a.b.c = value`` assignments by dotted name.
         calls: every call in the file, in order.
         functions: the same for the body of each top-level function.
+        line: of the function's ``def``.
     """
 
     constants: dict[str, Setting] = field(default_factory=dict)
     attributes: dict[str, Setting] = field(default_factory=dict)
     calls: list[Call] = field(default_factory=list)
     functions: dict[str, Module] = field(default_factory=dict)
+    line: int | None = None
 
 
 def parse(source: Source) -> Module:
@@ -83,7 +85,9 @@ def parse(source: Source) -> Module:
     for statement in tree.body:
         if isinstance(statement, ast.FunctionDef):
             body = list(_in_order(statement))
-            module.functions[statement.name] = _facts(body, source.path, module.constants)
+            inner = _facts(body, source.path, module.constants)
+            inner.line = statement.lineno
+            module.functions[statement.name] = inner
     return module
 
 

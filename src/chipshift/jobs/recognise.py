@@ -19,6 +19,7 @@ _JSON_KEY = re.compile(r"\"([A-Za-z_][\w.-]*)\"[ \t]*:")
 _YAML_KEY = re.compile(
     r"(?:^[ ]{0,8}(?:- )?|[{,][ ]*)[\"']?([A-Za-z_][\w.-]*)[\"']?[ \t]*:(?=[ \t\n]|$)", re.M
 )
+_IMPORTS = re.compile(r"^(?:import|from)[ \t]+\w[\w.]*(?:[ \t]+(?:import|as)\b.*)?$", re.M)
 _PYTHON = re.compile(r"^[ \t]*(?:import|from|def|class|@)[ \t]*\w", re.M)
 _LAUNCH = re.compile(
     r"\A\s*#!.*\b(?:ba|z|k|da)?sh\b|^[ \t]*#SBATCH|"
@@ -79,6 +80,7 @@ YAML_FORMATS: tuple[tuple[str, tuple[frozenset[str], ...]], ...] = (
 """YAML formats and the sets of keys, any of which tells one; the first that fits is taken."""
 
 JSON_FORMATS: tuple[tuple[str, tuple[frozenset[str], ...]], ...] = (
+    ("peft", (frozenset({"peft_type"}),)),
     ("hf_config", (frozenset({"model_type"}), frozenset({"architectures"}))),
     (
         "deepspeed",
@@ -132,6 +134,8 @@ def _json(text: str) -> str:
 
 def _toml(text: str) -> str:
     """``native`` or ``torchtitan`` when the text looks like TOML, else ""."""
+    if _IMPORTS.search(text):
+        return ""
     tables = {name.split(".")[0].strip("\"'") for name in _TABLE.findall(text)}
     keys = {match.split("=")[0].strip().split(".")[0] for match in _TOML_PAIR.findall(text)}
     if "chipshift" in keys:
@@ -175,6 +179,8 @@ def _python(text: str) -> str:
         return "nanogpt"
     if not _PYTHON.search(text):
         return ""
+    if re.search(r"^[ \t]*(?:from|import) torchtitan", text, re.M):
+        return "torchtitan_recipe"
     if re.search(r"\bimport[^\n]*(?:megatron\.bridge|nemo)|from (?:megatron\.bridge|nemo)", text):
         return "nemo"
     if re.search(r"lightning", text) and re.search(r"\bTrainer\(", text):

@@ -55,6 +55,11 @@ def read(source: Source, context: Context) -> Draft:
         settings = _run_script(source, context, draft)
     else:
         settings = flatten(parse(source), source.path, key_lines(source.text))
+    return fill(settings, draft, context)
+
+
+def fill(settings: dict[str, Setting], draft: Draft, context: Context) -> Draft:
+    """A draft from torchtitan's keys, wherever they were written."""
     context.overrides.lay_over(settings)
     sheet = Sheet(settings, draft)
     _model(sheet, context.model_named)
@@ -312,7 +317,7 @@ def _quantised(sheet: Sheet) -> None:
     draft = sheet.draft
     converters = sheet.strings("model.converters", into="model converters")
     names = [name.lower() for name in converters.value] if converters else []
-    on = next((n for n in names if "float8" in n or "mx" in n), None)
+    on = next((n for n in names if "float8" in n or "mx" in n or "fp4" in n), None)
     line = converters.line if converters else None
     linear = sheet.flag("fp8_recipe", "float8.enable_float8_linear", "training.fp8_linear")
     if on is None and not linear:
@@ -324,7 +329,7 @@ def _quantised(sheet: Sheet) -> None:
         "float8.recipe_name",
         into="fp8 recipe",
     )
-    draft.put("compute", Given("fp8", draft.file, line))
+    draft.put("compute", Given("fp4" if on == "nvfp4" else "fp8", draft.file, line))
     if on is not None:
         draft.flag("fp8_recipe", "model.converters", f"{on} {recipe.value if recipe else ''}", line)
     gathered = sheet.boolean(
@@ -352,7 +357,8 @@ def _optimizer(sheet: Sheet) -> None:
         "optimizer.fused",
         off=("for-loop", "foreach", False),
     )
-    draft.note("loss_chunks", 1, "torchtitan's TOML versions compute the loss at once")
+    if "loss_chunks" not in draft.values:
+        draft.note("loss_chunks", 1, "torchtitan's TOML versions compute the loss at once")
 
 
 def _flags(sheet: Sheet) -> None:

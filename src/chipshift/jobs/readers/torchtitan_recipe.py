@@ -1,0 +1,146 @@
+"""torchtitan's Python configurations (2026), which replaced its TOML: a function that returns
+``Trainer.Config(...)``, read through the syntax tree.
+
+Names and defaults: PyTorch, torchtitan, torchtitan/config/configs.py and
+models/*/config_registry.py, 2026-03 to 2026-08. They are read as the TOML keys they equal.
+"""
+
+from __future__ import annotations
+
+import re
+
+from chipshift.errors import InputError, nearest
+from chipshift.jobs import python_tree
+from chipshift.jobs.context import Context
+from chipshift.jobs.draft import Draft
+from chipshift.jobs.job import Given
+from chipshift.jobs.python_tree import Call, Module
+from chipshift.jobs.readers import torchtitan
+from chipshift.jobs.settings import Setting, as_integer
+from chipshift.jobs.source import Source
+
+SECTIONS = {
+    "TrainingConfig": "training",
+    "ParallelismConfig": "parallelism",
+    "CompileConfig": "compile",
+    "ActivationCheckpointConfig": "activation_checkpoint",
+    "OptimizersContainer.Config": "optimizer",
+    "default_adamw": "optimizer",
+    "DebugConfig": "debug",
+    "CommConfig": "comm",
+}
+"""What is called, and the TOML table whose keys its arguments are."""
+
+CHECKPOINTS = {"SelectiveAC": "selective", "FullAC": "full", "MemoryBudgetAC": "memory_budget"}
+CONVERTERS = {"Float8": "float8", "MXFP8": "mx", "NVFP4": "nvfp4"}
+_FAMILY = re.compile(r"(llama[234]|deepseek_v3|qwen3_5|qwen3(?:_vl)?|gpt_oss|kimi_k2|flux)")
+CHUNKS = 8
+
+
+def read(source: Source, context: Context) -> Draft:
+    """Read one file; see ``readers/__init__``."""
+    draft = Draft(source.path, "torchtitan", kv_replicated=False)
+    module = python_tree.parse(source)
+    name = _chosen(module, context, source.path)
+    settings: dict[str, Setting] = {}
+    for function in _bases(module, name):
+        scope = module.functions[function]
+        for call in scope.calls:
+            _call(call, settings, draft)
+        for path, setting in scope.attributes.items():
+            parts = path.split(".")
+            if len(parts) >= 3:
+                settings[".".join(parts[-2:])] = setting
+    family = _FAMILY.search(name.replace("qwen35", "qwen3_5"))
+    if family is not None:
+        line = module.functions[name].line
+        settings.setdefault("model.name", Setting(family.group(1), source.path, line))
+    elif not context.model_named:
+        raise InputError(
+            f"{source.path}: the name '{name}' tells no model family; expected --model with a "
+            "preset or a config.json"
+        )
+    _tokens(settings)
+    draft.put("name", Given(name, source.path))
+    return torchtitan.fill(settings, draft, context)
+
+
+def _chosen(module: Module, context: Context, file: str) -> str:
+    """The configuration that ``--set recipe=`` names, or the only one."""
+    recipes = [
+        name
+        for name, scope in module.functions.items()
+        if any(call.name.endswith(("Trainer.Config", "TrainingConfig")) for call in scope.calls)
+        or any(call.name in module.functions for call in scope.calls)
+    ]
+    wanted = context.overrides.variable("recipe")
+    if wanted is not None:
+        if wanted not in recipes:
+            raise InputError(f"{file} has no configuration '{wanted}'{nearest(wanted, recipes)}")
+        return wanted
+    if len(recipes) != 1:
+        names = ", ".join(recipes[:4]) or "none"
+        raise InputError(
+            f"{file} holds {len(recipes)} configurations ({names} ...); expected --set recipe=NAME"
+        )
+    return recipes[0]
+
+
+def _bases(module: Module, name: str) -> list[str]:
+    """The configurations that this one starts from, the first of them first."""
+    chain = [name]
+    while len(chain) < 10:
+        called = [call.name for call in module.functions[chain[-1]].calls]
+        base = next((c for c in called if c in module.functions and c not in chain), None)
+        if base is None:
+            break
+        chain.append(base)
+    return chain[::-1]
+
+
+def _call(call: Call, settings: dict[str, Setting], draft: Draft) -> None:
+    last = call.name.rsplit(".", 1)[-1]
+    owner = call.name.split(".")[0]
+    for name, section in SECTIONS.items():
+        if call.name == name or call.name.endswith(f".{name}") or last == name:
+            settings.update({f"{section}.{key}": value for key, value in call.keywords.items()})
+    if last == "model_registry" and call.arguments:
+        settings["model.flavor"] = Setting(str(call.arguments[0]), draft.file, call.line)
+        kind = call.keywords.get("attn_backend")
+        if kind is not None:
+            settings["model.attn_type"] = kind
+    elif owner in CHECKPOINTS and last == "Config":
+        settings["activation_checkpoint.mode"] = Setting(CHECKPOINTS[owner], draft.file, call.line)
+        settings["activation_checkpoint.selective_ac_option"] = Setting("op", draft.file, call.line)
+    elif owner.startswith(("ChunkedLoss", "ChunkedCE")):
+        chunks = call.keywords.get("num_chunks")
+        count = as_integer(chunks.value) if chunks is not None else None
+        draft.put("loss_chunks", Given(count or CHUNKS, draft.file, call.line))
+    for word, converter in CONVERTERS.items():
+        if owner.startswith(word) and last == "Config":
+            settings["model.converters"] = Setting([converter], draft.file, call.line)
+
+
+def _tokens(settings: dict[str, Setting]) -> None:
+    """The token counts of 2026-06 on as sequences, and an unset option as its default."""
+    length = settings.get("training.max_context_length")
+    size = as_integer(length.value) if length is not None else None
+    if length is not None:
+        settings.setdefault("training.seq_len", length)
+    for tokens, sequences in (
+        ("num_tokens_per_microbatch_per_dp_rank", "local_batch_size"),
+        ("num_tokens_per_train_step", "global_batch_size"),
+    ):
+        setting = settings.pop(f"training.{tokens}", None)
+        count = as_integer(setting.value) if setting is not None else None
+        if setting is not None and count and size and count > 0:
+            value = max(1, count // size)
+            settings[f"training.{sequences}"] = Setting(value, setting.file, setting.line)
+    if "activation_checkpoint.mode" in settings:
+        settings.setdefault(
+            "activation_checkpoint.selective_ac_option",
+            Setting("op", settings["activation_checkpoint.mode"].file),
+        )
+    stages = settings.pop("parallelism.num_pp_microbatches", None)
+    if stages is not None:
+        settings["parallelism.pipeline_parallel_microbatches"] = stages
