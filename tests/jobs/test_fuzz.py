@@ -31,13 +31,13 @@ ODD = st.sampled_from(
 
 
 def is_one_sentence(paths: list[str]) -> None:
-    start = time.monotonic()
+    start = time.process_time()
     try:
         read_job(paths)
     except InputError as error:
         assert str(error) and "\n" not in str(error)
         assert len(str(error)) < 2000
-    assert time.monotonic() - start < 10
+    assert time.process_time() - start < 10
 
 
 def values(line: str) -> list[tuple[int, int]]:
@@ -157,7 +157,7 @@ def test_files_just_below_the_limit_do_not_hang(tmp_path: Path) -> None:
     file = tmp_path / "job"
     for line in ("# comment comment comment comment\n", "key = 1\n", "- item\n", '{"a": 1},\n'):
         file.write_text((line * (15_900_000 // len(line)))[:15_900_000])
-        start = time.monotonic()
+        start = time.process_time()
         with pytest.raises(InputError):
             read_job([str(file)])
-        assert time.monotonic() - start < 20
+        assert time.process_time() - start < 20
