@@ -124,6 +124,9 @@ def test_paths_that_are_no_config(tmp_path: Path) -> None:
         read_config(tmp_path)
     with pytest.raises(InputError, match="no such file"):
         read_config(tmp_path / "nothing.json")
+    for odd in ("a" * 5000, "a\x00b", "\udcff"):
+        with pytest.raises(InputError, match="no such file"):
+            read_config(odd)
     big = tmp_path / "big.json"
     with big.open("wb") as file:
         file.truncate(200 * 1024 * 1024)  # sparse: 200 MiB that take no room

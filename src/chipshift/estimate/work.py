@@ -10,7 +10,7 @@ from dataclasses import dataclass, replace
 from typing import Any
 
 from chipshift.estimate.stack import Stack
-from chipshift.models.model import Attention, Layer, Model
+from chipshift.models.model import Attention, Layer, Model, Recurrent
 from chipshift.models.ops import Cut, Op, end_ops, layer_ops
 from chipshift.parallel.remat import OP_TENSOR
 from chipshift.roofline import time as roof
@@ -273,6 +273,9 @@ def _stored(layer: Layer, d_model: Number, cut: Cut, ops: list[Op]) -> dict[str,
         out = a.q_tokens * a.heads * (a.v_head_dim + 2)
         sizes |= {"attention_norm": stream, "qkv": qkv + latent, "attention": out,
                   "out_proj": stream}  # fmt: skip
+    if layer.mixer is not None:
+        for name, elements in _of_mixer(layer.mixer, stream, cut).items():
+            sizes[name] = sizes[name] + elements if name in sizes else elements
     if layer.mlp is not None:
         up: Number = 0.0
         activated: Number = 0.0
@@ -287,6 +290,16 @@ def _stored(layer: Layer, d_model: Number, cut: Cut, ops: list[Op]) -> dict[str,
             up = up + routed.m * routed.groups * routed.k  # the permuted rows the experts read
         sizes |= {"mlp_norm": stream, "up": up, "activation": activated}
     return sizes
+
+
+def _of_mixer(mixer: Recurrent, stream: Number, cut: Cut) -> dict[str, Number]:
+    """Elements of a recurrent mixer's tensors: what its maps and convolution make, its output."""
+    made = mixer.conv_channels
+    for projection in mixer.projections[:-1]:
+        made = made + projection.outputs
+    out = mixer.heads * mixer.value_dim
+    return {"attention_norm": stream, "qkv": cut.tokens * made / cut.tp,
+            "attention": cut.tokens * out / cut.tp, "out_proj": stream}  # fmt: skip
 
 
 def _latent(a: Attention, tokens: Number) -> Number:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import importlib
+import os
 from collections.abc import Mapping, Sequence
 from pathlib import Path
 
@@ -95,7 +96,6 @@ def named_model(name: str) -> Model:
     from chipshift.models.hf import read_config
     from chipshift.models.preset import preset
 
-    place = Path(name)
-    if place.suffix == ".json" or "/" in name or place.exists():
+    if name.endswith(".json") or os.path.exists(name):  # never raises, unlike Path.exists
         return read_config(name)
     return preset(name)

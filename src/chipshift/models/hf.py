@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import math
+import os
 import re
 from collections.abc import Callable, Mapping
 from dataclasses import replace
@@ -183,7 +184,7 @@ def read_config(source: Source, name: str = "") -> Model:
     _refuse_nan(values, file)
     fields = Fields(file, values)
     model = _family(fields)(fields)
-    if not isinstance(source, Mapping) and Path(source).is_dir() and has_checkpoint(path.parent):
+    if not isinstance(source, Mapping) and os.path.isdir(source) and has_checkpoint(path.parent):
         model = corrected(model, read_checkpoint(path.parent))
     defaults = tuple(dict(fields.defaults).items())
     return replace(model, name=called or "model", defaults=defaults)
@@ -229,7 +230,7 @@ def _model_type(name: object) -> str:
 
 def _config_path(path: Path) -> Path:
     """The file itself, or the ``config.json`` of a folder."""
-    if path.is_dir():
+    if os.path.isdir(path):  # never raises, unlike Path.is_dir
         inside = path / "config.json"
         if not inside.is_file():
             raise InputError(f"{path}: is a folder without a config.json")
@@ -243,8 +244,9 @@ def load_keys(path: Path, expected: str = "a Hugging Face config.json") -> Mappi
     Raises:
         InputError: it is missing, above ``LARGEST_BYTES``, or not a JSON object.
     """
-    if not path.is_file():
-        raise InputError(f"{path}: no such file; expected {expected}")
+    if not os.path.isfile(path):  # never raises, unlike Path.is_file
+        shown = str(path) if len(str(path)) <= 200 else f"{str(path)[:200]}..."
+        raise InputError(f"{shown}: no such file; expected {expected}")
     size = path.stat().st_size
     if size > LARGEST_BYTES:
         raise InputError(f"{path}: {size:,} bytes; a config above {LARGEST_BYTES:,} is refused")
