@@ -178,7 +178,8 @@ def test_verdicts_of_the_same_word_share_a_clause_and_the_best_comes_first() -> 
 def test_many_targets_stay_below_two_megabytes_and_within_the_columns() -> None:
     found, worked = answer(), explained()
     target = found["targets"][0]
-    names = ["v6e:16x16", "v6e:8x16", "v6e:8x8", "v5p:4x4x4", "v7x:4x4x4", "h200:8x16"]
+    # machines of 256 devices each, as the plan's degrees need
+    names = ["v6e:16x16", "v5p:4x8x8", "v7x:4x4x8", "h100:8x32", "h200:8x32", "b200:8x32"]
     many = [{**target, "machine": {**target["machine"], "name": name}} for name in names]
     made = page(
         {**found, "targets": many}, {**worked, "targets": [worked["targets"][0]] * len(many)}
