@@ -5,7 +5,6 @@ from __future__ import annotations
 import importlib
 import os
 from collections.abc import Mapping, Sequence
-from pathlib import Path
 
 from chipshift.errors import InputError
 from chipshift.jobs.complete import complete
