@@ -4,6 +4,7 @@ VENV := .venv
 BIN := $(VENV)/bin
 PIP := $(BIN)/python -m pip --disable-pip-version-check --no-input -q
 REPORT := out/report.html
+CODE := src tests benchmarks docs
 
 .PHONY: help demo test lint format lock readme clean
 
@@ -13,7 +14,7 @@ help:
 	@echo "make lint    formatter, linter and strict types alone"
 	@echo "make format  let the formatter and the linter mend what they can"
 	@echo "make lock    compute requirements/*.lock anew from requirements/*.in"
-	@echo "make readme  write the program's own output into README.md anew"
+	@echo "make readme  write the program's own output into README.md and docs anew"
 	@echo "make clean   remove what the above made"
 
 demo: $(VENV)/.core
@@ -28,13 +29,13 @@ test: $(VENV)/.test lint
 
 lint: $(VENV)/.lint
 	@echo "== formatter, linter, strict types"
-	$(BIN)/ruff format --check src tests benchmarks
-	$(BIN)/ruff check src tests benchmarks
+	$(BIN)/ruff format --check $(CODE)
+	$(BIN)/ruff check $(CODE)
 	$(BIN)/mypy
 
 format: $(VENV)/.lint
-	$(BIN)/ruff format src tests benchmarks
-	$(BIN)/ruff check --fix src tests benchmarks
+	$(BIN)/ruff format $(CODE)
+	$(BIN)/ruff check --fix $(CODE)
 
 # Each stage leaves a file when it is done, so that a second run has nothing to do and one that
 # was interrupted starts again. A virtual environment without a working pip is made anew.
@@ -67,7 +68,7 @@ lock: $(VENV)/.core
 	sed -i 's/+cpu$$//' requirements/test.lock
 
 readme: $(VENV)/.core
-	$(BIN)/python docs/regenerate.py
+	$(BIN)/python docs/blocks.py
 
 clean:
 	rm -rf $(VENV) out build dist src/*.egg-info
