@@ -186,3 +186,26 @@ def test_a_graph_break_names_its_line_and_reason(traced) -> None:
     found = result.graph_breaks[0]
     assert found.place == ("user_step.py", line_of(text, "print"))
     assert "item" in found.why
+
+
+def test_a_model_that_is_made_on_cuda_when_the_module_is_imported_is_served_too(traced) -> None:
+    result = traced(
+        "import torch\n"
+        "model = torch.nn.Linear(4, 4).cuda()\n"
+        "def step():\n"
+        "    return model(torch.ones(2, 4, device='cuda'))\n",
+        steps=2,
+    )
+    assert (result.steps, result.programs) == (2, 1)
+
+
+def test_a_move_to_the_cpu_is_a_read_and_a_move_to_the_device_is_not(traced) -> None:
+    text = code(
+        "device = 'cpu'\n"
+        "def step(x):\n"
+        "    x = x.to(device)\n"
+        "    torch.nn.utils.clip_grad_norm_([torch.nn.Parameter(x)], 1.0)\n"
+        "    return x.to('cpu')\n"
+    )
+    result = traced(text)
+    assert result.host_syncs == ((("user_step.py", line_of(text, "x.to('cpu')")), 3),)

@@ -46,6 +46,20 @@ def load_function(option: str, text: str) -> tuple[Step, ModuleType]:
     return found, module
 
 
+def source_of(text: str) -> str:
+    """The source of the module that ``MODULE:FUNCTION`` names, unread by Python; "" if unknown."""
+    where = text.rpartition(":")[0]
+    try:
+        if where.endswith(".py"):
+            return Path(where).read_text("utf-8", "replace")
+        if os.getcwd() not in sys.path:
+            sys.path.insert(0, os.getcwd())
+        spec = importlib.util.find_spec(where)
+        return Path(spec.origin).read_text("utf-8", "replace") if spec and spec.origin else ""
+    except Exception:  # a parent package that fails to import: loading it will say so
+        return ""
+
+
 def _module(option: str, where: str) -> ModuleType:
     if os.getcwd() not in sys.path:
         sys.path.insert(0, os.getcwd())

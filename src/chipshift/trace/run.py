@@ -2,12 +2,14 @@
 
 from __future__ import annotations
 
+import contextlib
 import sys
+from contextlib import AbstractContextManager
 from types import ModuleType
 from typing import Any
 
 from chipshift.errors import InputError
-from chipshift.trace.load import inputs_of, load_function
+from chipshift.trace.load import inputs_of, load_function, source_of
 from chipshift.trace.outcome import Framework, TraceResult
 
 FRAMEWORKS: tuple[Framework, ...] = ("torch", "jax")
@@ -26,8 +28,9 @@ def trace(
         raise InputError(f"--framework: found '{framework}', expected torch or jax")
     if steps < 1:
         raise InputError(f"--steps: found {steps}, expected 1 or more")
-    function, module = load_function("trace", step)
-    source = inputs_of(function, module, inputs)
+    with _importing(step), _importing(inputs or ""):
+        function, module = load_function("trace", step)
+        source = inputs_of(function, module, inputs)
     if (framework or _framework(function, module)) == "jax":
         from chipshift.trace.jax_recorder import record as record_jax
 
@@ -35,6 +38,17 @@ def trace(
     from chipshift.trace.torch_recorder import record as record_torch
 
     return record_torch(function, source, steps)
+
+
+def _importing(text: str) -> AbstractContextManager[object]:
+    """Where a module's own code uses PyTorch, serve its requests for CUDA from the first line."""
+    if "torch" not in source_of(text):
+        return contextlib.nullcontext()
+    try:
+        from chipshift.trace.torch_recorder import served_by_cpu
+    except ImportError:
+        return contextlib.nullcontext()
+    return served_by_cpu()
 
 
 def _framework(function: Any, module: ModuleType) -> Framework:

@@ -10,9 +10,11 @@ measurement.
 from __future__ import annotations
 
 import contextlib
+import linecache
 import sys
 from collections import Counter
 from collections.abc import Iterator
+from contextlib import AbstractContextManager
 from dataclasses import dataclass, field
 from typing import Any
 
@@ -35,6 +37,7 @@ FALLBACKS = frozenset(
     | {"_adaptive_avg_pool2d", "_weight_norm_interface", "triu_indices", "tril_indices"}
 )
 """Operations that torch_xla 2.8 hands to the host (measured by its counters ``aten::*``)."""
+CAPTURED_STEPS = 3  # graph capture is slow, and a step's breaks are in its first steps
 READS = frozenset({"numpy", "cpu", "tolist", "__array__", "__repr__", "__format__", "item"})
 BAKED_SCALARS = frozenset({"pow", "arange", "linspace", "scalar_tensor"})
 FREE_FLOATS = frozenset({"native_dropout", "bernoulli", "bernoulli_", "uniform_", "normal_"})
@@ -80,7 +83,7 @@ def record(step: Step, inputs: Inputs, steps: int) -> TraceResult:
     moved = sum(log.moved.values())
     # Capture sees our own interception as a break: it stands only where CUDA was asked for.
     with _Calls(Record()) if moved else contextlib.nullcontext():
-        breaks, notes = graph_breaks(step, inputs, done)
+        breaks, notes = graph_breaks(step, inputs, min(done, CAPTURED_STEPS))
     if moved:
         notes += (f"{moved} requests for a CUDA device were served by the CPU",)
     return TraceResult(
@@ -186,7 +189,7 @@ class _Calls(TorchFunctionMode):  # type: ignore[misc]
             for a, b in zip(tree_leaves(before), tree_leaves((args, kwargs)), strict=True)
         ):
             self._log.moved[_here()[0]] += 1
-        elif name in READS or (name == "to" and _to_cpu(before)):
+        elif name in READS or (name == "to" and _to_cpu(before) and _says_cpu()):
             return self._read(func, args, kwargs)
         return func(*args, **kwargs)
 
@@ -204,6 +207,12 @@ class _Calls(TorchFunctionMode):  # type: ignore[misc]
             log.inside_read -= 1
 
 
+def served_by_cpu() -> AbstractContextManager[object]:
+    """Serve requests for a CUDA device by the CPU, recording nothing."""
+    mode: AbstractContextManager[object] = _Calls(Record())
+    return mode
+
+
 def _on_cpu(leaf: Any) -> Any:
     if isinstance(leaf, torch.device):
         return torch.device("cpu") if leaf.type == "cuda" else leaf
@@ -219,6 +228,13 @@ def _to_cpu(call: Any) -> bool:
         for leaf in leaves
         if isinstance(leaf, (str, torch.device))
     )
+
+
+def _says_cpu() -> bool:
+    """Whether the running line of the user's names the CPU: here every device is the CPU."""
+    frame = sys._getframe(2)
+    own = is_users(frame.f_code.co_filename)
+    return own and "cpu" in linecache.getline(frame.f_code.co_filename, frame.f_lineno)
 
 
 def _here() -> tuple[Place, bool]:
