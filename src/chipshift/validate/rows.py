@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import re
 from collections.abc import Mapping
+from dataclasses import replace
 from typing import Any
 
 from chipshift.jobs.job import Precision
@@ -98,15 +99,15 @@ PRECISIONS: dict[str, tuple[Precision, str]] = {
         " bf16 reduction (NVIDIA's recipes)",
     ),
     "torchtitan": (
-        Precision(gradients="fp32", reduce="fp32"),
+        Precision(weights="fp32", master="none", gather="bf16"),
         "torchtitan mixed precision: bf16 gather, fp32 shards and reduction (its defaults)",
     ),
     "llm-foundry": (
-        Precision(gradients="fp32", reduce="bf16"),
+        Precision(weights="fp32", reduce="bf16", master="none", gather="bf16"),
         "llm-foundry FSDP mixed_precision PURE: bf16 gather and reduction, fp32 shards",
     ),
     "fms-fsdp": (
-        Precision(gradients="fp32", reduce="bf16"),
+        Precision(weights="fp32", reduce="bf16", master="none", gather="bf16"),
         "fms-fsdp mixed_precision: bf16 gather and reduction, fp32 shards",
     ),
     "automodel": (
@@ -118,11 +119,16 @@ PRECISIONS: dict[str, tuple[Precision, str]] = {
         "nanotron: bf16 weights, gradients accumulated in fp32",
     ),
     "maxtext": (
-        Precision(gradients="fp32", reduce="bf16"),
-        "MaxText: weight_dtype float32, dtype bfloat16 (its base config)",
+        Precision(weights="fp32", gradients="bf16", reduce="bf16", master="none", gather="bf16"),
+        "MaxText: weight_dtype float32 cast to bfloat16 as it is read, no further copy (its base"
+        " config)",
     ),
 }
 """Precision of each stack where a record does not say, and the document that says so."""
+PRECISIONS["torch_xla"] = (
+    Precision(gradients="bf16", reduce="bf16", master="none", moments="bf16"),
+    "torchprime: bf16 weights (its default config)",
+)
 _DEFAULT_PRECISION = (Precision(gradients="fp32", reduce="bf16"), "mixed precision, fp32 shards")
 _COMPUTE = {"fp8": "fp8", "bf16": "bf16", "nvfp4": "nvfp4", "int8": "int8"}
 
@@ -132,19 +138,20 @@ def precision_of(row: Row) -> tuple[Precision, str]:
     base, why = PRECISIONS.get(str(row["stack"]), _DEFAULT_PRECISION)
     stated = f"{row.get('optimizer') or ''} {row.get('notes') or ''}"
     moments = "bf16" if "mu_dtype=bfloat16" in stated else base.moments
-    gradients = "bf16" if "grad_dtype=bfloat16" in stated else base.gradients
-    master = base.master
+    grads = re.search(r"grad_dtype=(bfloat16|float32)", stated)
+    gradients = {"bfloat16": "bf16", "float32": "fp32"}[grads[1]] if grads else base.gradients
+    weights, master = base.weights, base.master
     if (
         "weight_dtype=bfloat16" in stated
         or "bf16 weights" in stated
         or "weight_dtype bf16" in stated
     ):
-        master = "none"
-    chosen = Precision(
+        weights, master = "bf16", "none"
+    chosen = replace(
+        base,
         compute=_COMPUTE[str(row["dtype_class"])],
-        weights=base.weights,
+        weights=weights,
         gradients=gradients,
-        reduce=base.reduce,
         master=master,
         moments=moments,
     )

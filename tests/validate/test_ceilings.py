@@ -1,0 +1,72 @@
+"""Ceilings on the error over every carried run, so that no change makes the estimate worse unseen.
+
+Set a little above what the constants reach; lower them when the estimate gets better.
+"""
+
+from __future__ import annotations
+
+import pytest
+
+from chipshift.validate.case import Case
+from chipshift.validate.run import Report, carried, read_data, run
+from chipshift.validate.score import nearest_rank, ordering, summary, verdicts
+
+CEILINGS = {  # chip: (median, 90th percentile) of grade A pretraining runs
+    "h100": (0.045, 0.14), "gb200": (0.075, 0.20), "gb300": (0.075, 0.31), "a100": (0.03, 0.05),
+    "v7x": (0.04, 0.14), "v6e": (0.05, 0.12), "b200": (0.105, 0.45), "v5e": (0.04, 0.08),
+    "b300": (0.08, 0.22), "v5p": (0.05, 0.15),
+}  # fmt: skip
+
+
+@pytest.fixture(scope="module")
+def records() -> Report:
+    return run(read_data(carried("measured_training.jsonl")))
+
+
+@pytest.fixture(scope="module")
+def sweep() -> Report:
+    return run(read_data(carried("nanotron_h100_sweep.csv")))
+
+
+@pytest.mark.parametrize("chip", CEILINGS)
+def test_the_error_of_a_chip_stays_below_its_ceiling(records: Report, chip: str) -> None:
+    found, naive = records.by["chip"][chip], records.baseline[chip]
+    median, p90 = CEILINGS[chip]
+    assert found.median_abs_rel <= median
+    assert found.p90_abs_rel <= p90
+    assert abs(found.bias) <= 0.06
+    assert found.median_abs_rel < naive.median_abs_rel
+
+
+def test_nearly_every_headline_run_is_scored(records: Report) -> None:
+    rows = [row for row in read_data(carried("measured_training.jsonl")) if isinstance(row, Case)]
+    wanted = {r.id for r in rows if r.quality == "A" and r.task == "pretrain"}
+    scored = {row.case.id for row in records.scored}
+    assert len(wanted & scored) / len(wanted) >= 0.99
+
+
+def test_the_ratio_of_two_chips_is_closer_than_either(records: Report) -> None:
+    errors = [abs(r["predicted"] / r["measured"] - 1) for r in records.ratios]
+    assert len(errors) >= 50
+    assert nearest_rank(errors, 0.5) <= 0.08
+
+
+def test_every_tpu_recipe_but_two_fits_its_chip(records: Report) -> None:
+    tpu = [r for r in records.scored if r.case.chip[0] == "v" and r.case.quality == "A"]
+    assert sum(not row.predicted.fits for row in tpu) <= 2
+
+
+def test_the_sweeps_times_memory_and_verdicts(sweep: Report) -> None:
+    def errors(name: str) -> list[float]:
+        return [row.error[name] for row in sweep.scored if name in row.error]
+
+    assert summary(errors("step_time_s")).median_abs_rel <= 0.15
+    assert summary(errors("state_memory_bytes")).median_abs_rel <= 0.07
+    assert summary(errors("memory_bytes")).median_abs_rel <= 0.105
+    found = verdicts(sweep.scored)
+    assert found is not None
+    assert found.balanced_accuracy >= 0.97
+    assert found.false_fits <= 0.02
+    order = ordering(sweep.scored)
+    assert order is not None
+    assert order.median_abs_rel <= 0.05
