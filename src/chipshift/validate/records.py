@@ -27,8 +27,14 @@ CHIPS = frozenset(
     ("a100", "h100", "h200", "b200", "b300", "gb200", "gb300", "mi300x", "mi325x", "mi350x",
      "mi355x", "v4", "v5e", "v5p", "v6e", "v7x", "trn1", "trn2", "trn3")
 )  # fmt: skip
-PLANNERS_ORDER = ("none", "selective", "full")
-"""What a planner tries where the source does not state the rematerialisation: the least first."""
+PLANNERS_ORDER = (
+    "none",
+    "custom:saved=attention+out_proj+qkv+up",  # norms and activations again
+    "custom:saved=attention+out_proj+qkv",  # the whole feed-forward again
+    "full",
+)
+"""What a planner tries where the source does not state the rematerialisation: the least first, in
+the steps that Megatron's selective recompute offers."""
 DEVICES = {"v7x": 2, "trn1": 2}
 """Devices a chip in the records' degrees: v7x TensorCores, Trainium1 NeuronCores."""
 SHARDED = frozenset({"paxml", "levanter", "torch_xla", "torchax", "maxtext", "torchtitan"})
@@ -69,7 +75,7 @@ def to_case(row: Row, file: str = "", line: int | None = None) -> Case | Skip:
         return Skip(id_, plan)
     remat = remat_of(row)
     if remat is None:
-        fill(inferred, "remat", "/".join(PLANNERS_ORDER), "not stated: the least that fits")
+        fill(inferred, "remat", "the least that fits", "not stated")
     job = _job(row, plan, file, line, inferred)
     source = str(row["source"])
     return Case(
