@@ -11,7 +11,7 @@ from hypothesis import strategies as st
 from chipshift.machines.names import parse_machine
 from chipshift.report.charts.bars import Bar, Part
 from chipshift.report.charts.breakdown import step_parts
-from chipshift.report.charts.fabric import layout
+from chipshift.report.charts.fabric import Physical, fabric, layout, placed_axes
 from chipshift.report.charts.frontier import Point, unbeaten
 from chipshift.report.charts.svg import Scale, decade_ticks, picture, round_ticks, text
 from tests.report.answers import answer
@@ -71,8 +71,14 @@ def test_the_frontier_keeps_what_nothing_beats_on_both_and_nothing_unfit() -> No
 ALONE = {"dp": 1, "fsdp": 1, "tp": 1, "cp": 1, "pp": 1}
 
 
+def axes_of(name: str, degrees: dict[str, int], order: tuple[str, ...] = ()
+            ) -> tuple[Physical, ...]:  # fmt: skip
+    machine = parse_machine(name)
+    return layout(machine, placed_axes(machine, degrees, order))
+
+
 def test_a_gpu_machine_has_a_switched_domain_and_a_network() -> None:
-    axes = layout(parse_machine("h100:8x4"), {**ALONE, "tp": 8, "fsdp": 4})
+    axes = axes_of("h100:8x4", {**ALONE, "tp": 8, "fsdp": 4})
     assert [(a.name, a.size, a.switched) for a in axes] == [("nvlink", 8, True), ("net", 4, True)]
     assert [s.mesh for s in axes[0].shares] == ["tp"]
     assert [s.mesh for s in axes[1].shares] == ["fsdp"]
@@ -80,15 +86,23 @@ def test_a_gpu_machine_has_a_switched_domain_and_a_network() -> None:
 
 def test_links_of_a_shared_torus_axis_belong_to_who_crosses_them() -> None:
     """cp 2 are neighbours on x, fsdp takes every 2nd: links alternate, and fsdp has the wrap."""
-    axes = layout(parse_machine("v6e:16x16"), {**ALONE, "fsdp": 128, "cp": 2})
+    axes = axes_of("v6e:16x16", {**ALONE, "fsdp": 128, "cp": 2})
     shared = next(a for a in axes if len(a.shares) == 2)
     assert [shared.owner(i) for i in range(4)] == ["cp", "fsdp", "cp", "fsdp"]
     assert shared.owner(15) == "fsdp"
 
 
-def test_every_chart_of_the_torus_has_all_its_chips() -> None:
-    from chipshift.report.charts.fabric import fabric
+def test_another_order_of_the_mesh_puts_another_axis_innermost() -> None:
+    """With fsdp last it takes whole axes first, and cp is what is left over: every nth chip."""
+    degrees = {**ALONE, "fsdp": 128, "cp": 2}
+    axes = axes_of("v6e:16x16", degrees, ("pp", "dp", "cp", "tp", "fsdp"))
+    shared = next(a for a in axes if len(a.shares) == 2)
+    assert shared.shares[0].mesh == "fsdp"
+    assert shared.shares[1].mesh == "cp"
 
-    drawn = fabric(parse_machine("v7x:4x4x4"), {**ALONE, "fsdp": 128}, "Fabric")
+
+def test_every_chart_of_the_torus_has_all_its_chips() -> None:
+    machine = parse_machine("v7x:4x4x4")
+    drawn = fabric(machine, placed_axes(machine, {**ALONE, "fsdp": 128}), "Fabric")
     wide = str(drawn).split('class="narrow"')[0]
     assert len(re.findall(r"<title>chip \d, \d, \d</title>", wide)) == 64

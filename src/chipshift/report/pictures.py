@@ -10,7 +10,7 @@ from markupsafe import Markup
 
 from chipshift.machines.names import parse_machine
 from chipshift.report.charts.breakdown import breakdown
-from chipshift.report.charts.fabric import fabric
+from chipshift.report.charts.fabric import fabric, placed_axes
 from chipshift.report.charts.frontier import Point, frontier
 from chipshift.report.charts.memory import memory
 from chipshift.report.charts.ratio import Ruler, rulers
@@ -62,16 +62,24 @@ def memory_of(answer: Mapping[str, Any]) -> Markup:
     return memory(_runs(answer))
 
 
-def fabrics(answer: Mapping[str, Any]) -> list[tuple[str, str, Markup]]:
-    """Machine, plan and picture of the present run and of each target's best plan."""
+def fabrics(answer: Mapping[str, Any]) -> list[dict[str, Any]]:
+    """For the present run and each best plan: machine, plan, picture, and what splits cost."""
     out = []
     for estimate in (answer["from"], *answer["targets"]):
-        if estimate.get("plan") is None:
+        plan = estimate.get("plan")
+        if plan is None:
             continue
         name = estimate["machine"]["name"]
-        degrees = {axis: int(estimate["plan"][axis]) for axis in ("dp", "fsdp", "tp", "cp", "pp")}
+        machine = parse_machine(name)
+        degrees = {axis: int(plan[axis]) for axis in ("dp", "fsdp", "tp", "cp", "pp")}
+        placed = placed_axes(machine, degrees, plan.get("order") or ())
         title = f"Fabric of {name} with the plan's axes"
-        out.append((name, plan_text(estimate["plan"]), fabric(parse_machine(name), degrees, title)))
+        out.append({
+            "name": name,
+            "plan": plan_text(plan),
+            "picture": fabric(machine, placed, title),
+            "notes": [f"{axis}: {p.note}" for axis, p in placed.items() if p.size > 1 and p.note],
+        })  # fmt: skip
     return out
 
 

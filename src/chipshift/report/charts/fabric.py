@@ -3,13 +3,13 @@
 from __future__ import annotations
 
 import itertools
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 
 from markupsafe import Markup
 
 from chipshift.estimate.groups import mesh_order
-from chipshift.fabric import assign
+from chipshift.fabric import Placement, assign
 from chipshift.fabric.axes import inner_axes, outer_axes
 from chipshift.machines.machine import Machine
 from chipshift.report.charts.svg import (
@@ -79,9 +79,14 @@ class Physical:
         return crossing[-1].mesh if crossing else ""
 
 
-def layout(machine: Machine, degrees: Mapping[str, int]) -> tuple[Physical, ...]:
-    """The physical axes of a machine, innermost first, as a plan's mesh axes share them."""
-    placed = assign(machine, {axis: degrees[axis] for axis in mesh_order(machine)})
+def placed_axes(machine: Machine, degrees: Mapping[str, int], order: Sequence[str] = ()
+                ) -> dict[str, Placement]:  # fmt: skip
+    """Where each mesh axis of a plan sits; ``order`` outermost first, () for the usual one."""
+    return assign(machine, {axis: degrees[axis] for axis in order or mesh_order(machine)})
+
+
+def layout(machine: Machine, placed: Mapping[str, Placement]) -> tuple[Physical, ...]:
+    """The physical axes of a machine, innermost first, as mesh axes share them."""
     axes = (*outer_axes(machine.fabric), *inner_axes(machine.fabric, machine.chip.devices_per_chip))
     out = []
     for axis in reversed(axes):
@@ -106,9 +111,10 @@ def layout(machine: Machine, degrees: Mapping[str, int]) -> tuple[Physical, ...]
     return tuple(out)
 
 
-def fabric(machine: Machine, degrees: Mapping[str, int], title: str) -> Markup:
+def fabric(machine: Machine, placed: Mapping[str, Placement], title: str) -> Markup:
     """The lattice of a torus where it can be drawn, and a strip for each physical axis."""
-    axes = layout(machine, degrees)
+    axes = layout(machine, placed)
+    degrees = {axis: placement.size for axis, placement in placed.items()}
     used = [axis for axis in AXIS_WORDS if degrees.get(axis, 1) > 1]
     torus = [axis for axis in axes if axis.name in "xyz"]
     torus.sort(key=lambda axis: axis.name)
