@@ -205,6 +205,24 @@ CASES = (
         },
     ),
     Case(
+        # SHARD_GRAD_OP: gathered bf16 weights stay, their fp32 shards are the master copy
+        "TRL YAML launched by Accelerate with FSDP that shards gradients only",
+        {"sft.yaml": TRL_SFT, "fsdp.yaml": ACCELERATE_FSDP.replace("FULL_SHARD", "SHARD_GRAD_OP")},
+        {
+            "plan.dp": 16,
+            "plan.optimizer_sharding": "zero2",
+            "precision.weights": "bf16",
+            "precision.master": "fp32",
+            "precision.moments": "fp32",
+        },
+    ),
+    Case(
+        # HYBRID_SHARD within the node of 8: two replicas
+        "TRL YAML launched by Accelerate with hybrid sharding",
+        {"sft.yaml": TRL_SFT, "fsdp.yaml": ACCELERATE_FSDP.replace("FULL_SHARD", "HYBRID_SHARD")},
+        {"plan.dp": 2, "plan.fsdp": 8, "sequences_per_step": 256, "precision.gather": "bf16"},
+    ),
+    Case(
         # 4 nodes × 8; 4 × 8 × 32 = 1024; DeepSpeed holds bf16 weights and an fp32 master copy
         "a Trainer command with its DeepSpeed file",
         {"run.sh": TRAINER_COMMAND, "ds.json": DEEPSPEED},

@@ -76,7 +76,10 @@ def broken(draw: st.DrawFn) -> str:
 
 
 @settings(
-    max_examples=400, deadline=None, suppress_health_check=[HealthCheck.function_scoped_fixture]
+    max_examples=400,
+    derandomize=True,
+    deadline=None,
+    suppress_health_check=[HealthCheck.function_scoped_fixture],
 )
 @given(text=broken())
 def test_a_broken_file_is_refused_or_read(tmp_path: Path, text: str) -> None:
@@ -86,7 +89,10 @@ def test_a_broken_file_is_refused_or_read(tmp_path: Path, text: str) -> None:
 
 
 @settings(
-    max_examples=150, deadline=None, suppress_health_check=[HealthCheck.function_scoped_fixture]
+    max_examples=150,
+    derandomize=True,
+    deadline=None,
+    suppress_health_check=[HealthCheck.function_scoped_fixture],
 )
 @given(
     data=st.binary(max_size=400), start=st.sampled_from([b"", b"{", b"[job]\n", b"#!/bin/bash\n"])
@@ -98,7 +104,10 @@ def test_any_bytes_are_refused_or_read(tmp_path: Path, data: bytes, start: bytes
 
 
 @settings(
-    max_examples=60, deadline=None, suppress_health_check=[HealthCheck.function_scoped_fixture]
+    max_examples=60,
+    derandomize=True,
+    deadline=None,
+    suppress_health_check=[HealthCheck.function_scoped_fixture],
 )
 @given(names=st.lists(st.sampled_from(sorted(FILES)), min_size=2, max_size=4, unique=True))
 def test_any_files_together_are_refused_or_read(tmp_path: Path, names: list[str]) -> None:

@@ -228,7 +228,9 @@ def _plan(draft: Draft, microbatch: float, accumulation: int) -> Stated[Plan] | 
         return None
     plan = Plan(microbatch=float(microbatch), accumulation=accumulation, **known)
     if given:
-        return Given(plan, given[0].file, given[0].line)
+        telling = [stated for stated in given if stated.line is not None and stated.value != 1]
+        first = (telling or given)[0]
+        return Given(plan, first.file, first.line)
     return Assumed(plan, "the framework's defaults; the file gives no degrees")
 
 

@@ -73,6 +73,9 @@ def _dtypes(draft: Draft) -> None:
     elif sharding in ("fsdp", "hybrid") and narrow:
         why = f"FSDP's mixed precision keeps fp32 shards and gathers and reduces in {half}"
         made = _copies("fp32", "fp32", half, "none", "fp32") | {"gather": half}
+    elif engine == "fsdp" and sharding == "zero2" and narrow:
+        why = f"FSDP that keeps gathered {half} weights shards their fp32 originals as the master"
+        made = _copies(half, "fp32", half, "fp32", "fp32")
     elif narrow:
         why = f"autocast runs matmuls in {half} on {held} weights, which the optimizer updates"
         made = _copies(held, held, held, "none", held)
