@@ -278,7 +278,7 @@ def _method(infer: Inference, node: ast.Call, func: ast.Attribute, name: str) ->
             if name in ("split", "chunk", "unbind", "topk", "sort"):
                 return TENSORS if not host else LIST
             return HOST if host else TENSOR
-        return HOST if host else TENSOR
+        return UNKNOWN
     if owner == CONFIG:
         return CONFIG
     if owner == MODULE:

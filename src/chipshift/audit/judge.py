@@ -54,7 +54,7 @@ def placed(hazard: Hazard, place: Place) -> str:
     if place.where in (EVAL, HOST, NEVER):
         return place.where
     if hazard.local == "quiet":
-        return STEP if place.where == STEP and place.sure else EVAL
+        return STEP if place.where == STEP else EVAL
     return hazard.local or place.where
 
 

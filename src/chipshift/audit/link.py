@@ -204,6 +204,8 @@ def edges(index: Index, files: Sequence[FileFacts]) -> tuple[Edges, Edges]:
     out: Edges = defaultdict(list)
     into: Edges = defaultdict(list)
     for facts in files:
+        if TEST_FILE.search(facts.file):
+            continue  # what a test calls runs in training all the same
         for func in facts.funcs:
             key = (facts.file, func.name)
             for site in func.calls:
@@ -214,9 +216,10 @@ def edges(index: Index, files: Sequence[FileFacts]) -> tuple[Edges, Edges]:
     return out, into
 
 
+TEST_FILE = re.compile(r"(^|/)(test_\w+|\w+_tests?|conftest)\.py$")
 EVAL_FILE = re.compile(
     r"(^|_)(val|eval|evaluate|test|sample|generate|infer|inference|predict|detect"
-    r"|demo|benchmark|bench)(_\w*)?\.(py|ipynb)$"
+    r"|demo|benchmark|bench|decoding|transcribe|sampler|sampling|beam_search|translate|generation)(_\w*)?\.(py|ipynb)$"
 )
 
 
@@ -257,14 +260,17 @@ def places(
                 continue
             where = site.local or here.where
             if where == "quiet":
-                where = STEP if here.where == STEP and here.sure else EVAL
+                where = STEP if here.where == STEP else EVAL
             if here.where in (EVAL, HOST):
                 where = here.where
             role = roles.get(target, "")
             if role == EVAL and where in (STARTUP, EPOCH):
                 where = EVAL
             elif where == STEP and not here.sure and not site.local and role:
-                where = role
+                # A guess about the caller does not outweigh the callee's own name, but within a
+                # class the caller's call does.
+                inside = site.callee.startswith("self.") and role == STARTUP
+                where = where if inside else role
             if site.cadence and where == STEP:
                 where = EVAL
             there = found[target]

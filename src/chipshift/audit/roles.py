@@ -50,6 +50,7 @@ HOST_NAME = re.compile(
 )
 
 
+STEPS = frozenset({"optimizer_step", "apply_gradients", "zero_grad", "loss_scaler", "amp_scaler"})
 LOADER = re.compile(r"loader|data_iter|val_data|eval_data|test_data")
 NOT_STEP = re.compile(
     r"(Transform|Aug|Collat|Token|Process|Crop|Resize|Normaliz|ToTensor|Pad|Flip|Callback|Logger"
@@ -81,7 +82,7 @@ def _direct(node: ast.AST) -> tuple[bool, bool]:
             elif name == "step" and isinstance(one.func, ast.Attribute):
                 owner = text(one.func.value) or tail(one.func.value)
                 step = step or bool(OPTIMIZER.search(owner))
-            elif STEP_CALLS.match(name) or name in ("optimizer_step", "apply_gradients"):
+            elif STEP_CALLS.match(name) or name in STEPS:
                 step = True
         stack.extend(children(one))
     return backward, step
@@ -144,6 +145,7 @@ def loop_role(
     outer: list[LoopRole],
     function: str,
     over: str = "",
+    name: str = "",
 ) -> LoopRole:
     """What a loop repeats, from the calls in its body and the loops around it; ``over`` is the
     source of what a ``for`` iterates over."""
@@ -167,6 +169,8 @@ def loop_role(
         if _direct_step_call(node):
             return LoopRole.STEP
     elif not inside and _direct_step_call(node):
+        return LoopRole.STEP
+    if not inside and LOADER.search(over) and re.match(r"(train|pretrain|fit)", name):
         return LoopRole.STEP
     reads = not inside and function != HOST and LOADER.search(over)
     return LoopRole.EVAL if reads else LoopRole.OTHER
@@ -234,7 +238,9 @@ def function_role(
     if owner is not None and owner.name in outline.modules and name in ("forward", "__call__"):
         return STEP, True
     if name == "__call__" and owner is not None:
-        return (HOST, False) if NOT_STEP.search(owner.name) else (STEP, True)
+        if NOT_STEP.search(owner.name):
+            return HOST, False
+        return STEP, owner.name in outline.modules
     if name in STEP_NAME and (name in ("forward", "training_step") or owner is None):
         return STEP, name in ("forward", "training_step")
     if name in ("__init__", "__new__", "__post_init__", "setup", "__repr__", "__len__"):

@@ -291,7 +291,8 @@ class Reader:
             made = self.value(named) if isinstance(named, ast.Name) else None
             over = f"{text(named)} {ast.unparse(made)[:200] if made is not None else ''}"
         roles = [one.role for one in self.loops]
-        return loop_role(node, self.outline, roles, self.func.role, over)
+        name = "" if self.withs else self.func.name.rsplit(".", 1)[-1].lstrip("_")
+        return loop_role(node, self.outline, roles, self.func.role, over, name)
 
     def loop(self, node: ast.For | ast.AsyncFor | ast.While, names: set[str]) -> None:
         role = self.upcoming(node)

@@ -370,6 +370,9 @@ def double_type(reader: Reader, node: ast.Attribute, full: str) -> None:
         return
     if isinstance(parent, ast.Call) and tail(parent.func) in ("finfo", "isinstance"):
         return
+    outer = reader.parent(2)
+    if isinstance(outer, ast.Call) and reader.kind(outer) == HOST:
+        return  # made on the host: a schedule or a table
     if full.startswith("jax.") and "x64" not in reader.source:
         return
     reader.hit(
