@@ -45,6 +45,10 @@ NO_PLACE = words(
 """Rules about how the step is set up: written at start-up, paid in the step."""
 
 
+RAISES_ON_TORCH_XLA = frozenset({"activation-checkpoint"})
+"""Rules that stop a run on torch_xla only; elsewhere the cost is memory that is not saved."""
+
+
 def lower(severity: Severity, by: int) -> Severity:
     return SEVERITIES[min(len(SEVERITIES) - 1, SEVERITIES.index(severity) + by)]
 
@@ -207,6 +211,8 @@ def _finding(
     confidence = min(
         (one[0].confidence for one in members), key=("sure", "likely", "possible").index
     )
+    if slug in RAISES_ON_TORCH_XLA and worded != "torch_xla" and severity == "blocker":
+        severity = "high"
     message = _message(first, rule, worded, worst[0].flag)
     return Finding(
         rule=slug,

@@ -105,9 +105,9 @@ def command(
         count = write(accepted, reviewed.known, lines)
         print(f"chipshift: {count} findings accepted in {accepted}", file=sys.stderr)
         return 0
-    _print(reviewed, lines, path, max_per_rule, as_json, github)
-    if sarif is not None:
+    if sarif is not None:  # before anything is printed: a closed pipe ends the command
         _write_sarif(sarif, reviewed, lines)
+    _print(reviewed, lines, path, max_per_rule, as_json, github)
     return int(limit is not None and reviewed.worst_at_least(limit))
 
 
