@@ -278,6 +278,24 @@ CASES = (
         settings={"seq_len": "1024"},
     ),
     Case(
+        "axolotl holds a fully tuned model in bf16 without DeepSpeed or FSDP",
+        {
+            "fft.yml": "base_model: NousResearch/Meta-Llama-3.1-8B\nsequence_len: 2048\n"
+            "bf16: auto\n"
+            "micro_batch_size: 1\n"
+        },
+        {"precision.weights": "bf16", "precision.moments": "bf16", "precision.master": "none"},
+    ),
+    Case(
+        "LLaMA-Factory holds the frozen weights of LoRA in bf16",
+        {
+            "lora.yaml": LLAMA_FACTORY.replace(
+                "finetuning_type: full", "finetuning_type: lora\nlora_rank: 8"
+            ).replace("deepspeed: examples/deepspeed/ds_z3_config.json", "")
+        },
+        {"precision.weights": "bf16", "task": "lora", "plan_open": "dp"},
+    ),
+    Case(
         "axolotl QLoRA",
         {"qlora.yml": AXOLOTL},
         {

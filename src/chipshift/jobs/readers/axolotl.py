@@ -38,6 +38,11 @@ def read(source: Source, context: Context) -> Draft:
         sheet.record("fsdp_version", version, "FSDP")
         draft.put("sharding", Given("fsdp", version.file, version.line))
         draft.put("engine", Given("fsdp", version.file, version.line))
+    for key, dtype in (("bf16", "bf16"), ("bfloat16", "bf16"), ("fp16", "fp16")):
+        setting = sheet.settings.get(key)
+        if setting is not None and str(setting.value).lower() in ("true", "auto", "full"):
+            draft.assume("loaded", dtype, f"axolotl loads the model in {dtype} when {key} is on")
+            break
     fill(sheet, context, default_micro=1)
     _packed(draft, sheet.settings)
     draft.assume("stack", stack_of(draft), "axolotl has no calibration of its own")

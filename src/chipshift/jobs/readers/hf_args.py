@@ -291,7 +291,7 @@ FLAGS: tuple[tuple[str, tuple[str, ...]], ...] = (
     ("variable_length", ("group_by_length",)),
     ("apex", ("half_precision_backend",)),
     ("apex", ("fp16_backend",)),
-    ("data_workers", ("dataloader_num_workers",)),
+    ("cpu_offload", ("activation_offloading",)),
 )
 
 
@@ -357,6 +357,7 @@ QUIET = (
     ),
     *("accelerator_config*", "group_by_length", "lisa_*", "relora_*", "unfrozen_parameters*"),
     *("chat_*", "roles*", "field_*", "streaming", "columns*", "text_*", "max_samples", "system"),
+    *("*_per_epoch", "eot_tokens", "trackio_*", "push_*", "ddp", "loss_*", "num_warmup_steps"),
     *("optimizer_*", "mixed_precision*", "plugins*", "liger_*", "hf_*", "gpu_memory_limit"),
 )
 

@@ -10,6 +10,7 @@ from chipshift.jobs.draft import Draft
 from chipshift.jobs.job import Given
 from chipshift.jobs.readers.hf_args import fill, put_ignored, stack_of
 from chipshift.jobs.readers.yaml_sheet import yaml_sheet
+from chipshift.jobs.settings import as_boolean
 from chipshift.jobs.source import Source
 
 
@@ -21,13 +22,20 @@ def read(source: Source, context: Context) -> Draft:
     if off is not None:
         draft.put("remat", Given("none" if off.value else "full", off.file, off.line))
     draft.assume("remat", "full", "LLaMA-Factory recomputes each layer unless told not to")
+    kind = str(getattr(sheet.settings.get("finetuning_type"), "value", "lora"))
+    if kind != "full" and as_boolean(getattr(sheet.settings.get("bf16"), "value", False)):
+        draft.assume("loaded", "bf16", "LLaMA-Factory holds frozen weights in the compute dtype")
+    for field in ("tensor", "pipeline", "context", "expert"):
+        size = sheet.integer(f"{field}_model_parallel_size", f"{field}_parallel_size", into=field)
+        if size is not None and size.value > 1:
+            draft.put(
+                {"tensor": "tp", "pipeline": "pp", "context": "cp", "expert": "ep"}[field], size
+            )
     fill(sheet, context)
     draft.assume("seq_len", 2048, "LLaMA-Factory's default cutoff_len")
     if (kept := sheet.settings.get("infer_dtype")) is not None:
         sheet.raw("infer_dtype")
         sheet.record("infer_dtype", kept, "of inference only")
-    if draft.get("mixed") in ("bf16", "fp16") and draft.get("lora_rank"):
-        draft.assume("loaded", draft.get("mixed"), "frozen weights are held in 16 bits")
     draft.assume("stack", stack_of(draft), "LLaMA-Factory has no calibration of its own")
     more = (
         *("image_*", "video_*", "audio_*", "pref_*", "freeze_*", "dpo_*", "simpo_*", "ppo_*"),
