@@ -9,9 +9,10 @@ from __future__ import annotations
 from collections import deque
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field
+from html import escape
 from typing import Any
 
-from markupsafe import Markup, escape
+from markupsafe import Markup
 
 from chipshift.worked import Worked
 from chipshift.worked.tree import number
@@ -21,7 +22,7 @@ PANEL_LINES = 16
 
 @dataclass(frozen=True)
 class Step:
-    """One value of a derivation; equal steps are one.
+    """One value of a derivation; equal steps are one. Texts are escaped for HTML.
 
     Attributes:
         at: position in the list of all steps; its anchor is ``w<at>``.
@@ -74,8 +75,8 @@ class Book:
             at = len(self.steps)
             self.known[key] = at
             self.steps.append(Step(
-                at, value.name or "value", text, value.expression, self.source(value.source),
-                inputs,
+                at, escape(value.name or "value"), escape(text), escape(value.expression),
+                self.source(value.source), inputs,
             ))  # fmt: skip
         seen[id(value)] = at
         return at
@@ -114,10 +115,9 @@ def panel(book: Book, path: str) -> Markup:
     root = book.figures.get(path)
     if root is None:
         return Markup("")
-    opened = _opened(book, root)
-    return Markup('<div class="step">') + _head(book, root) + _body(book, root, opened) + Markup(
-        "</div>"
-    )  # fmt: skip
+    out = ["<div class=step>", _head(book.steps[root])]
+    _body(book, root, _opened(book, root), out)
+    return Markup("".join([*out, "</div>"]))
 
 
 def _opened(book: Book, root: int) -> set[int]:
@@ -137,63 +137,50 @@ def _opened(book: Book, root: int) -> set[int]:
     return opened
 
 
-def _cite(step: Step) -> Markup:
-    if not step.source:
-        return Markup("")
-    return Markup(f" <a class=cite href=#s{step.source}>[{step.source}]</a>")
+def _cite(step: Step) -> str:
+    return f" <a class=cite href=#s{step.source}>[{step.source}]</a>" if step.source else ""
 
 
-def _head(book: Book, at: int) -> Markup:
-    step = book.steps[at]
-    return Markup(f"<b>{escape(step.name)}</b> = {escape(step.value)}")
+def _head(step: Step) -> str:
+    return f"<b>{step.name}</b> = {step.value}"
 
 
-def _body(book: Book, at: int, opened: set[int]) -> Markup:
+def _body(book: Book, at: int, opened: set[int], out: list[str]) -> None:
     """A step's formula and its inputs; each input is opened in place at most once."""
     step = book.steps[at]
-    out = Markup(f'<div class="expr">= {escape(step.expression)}') if step.expression else Markup(
-        '<div class="expr">as given'
-    )  # fmt: skip
-    out += _cite(step) + Markup("</div>")
+    formula = f"= {step.expression}" if step.expression else "as given"
+    out.append(f"<div class=expr>{formula}{_cite(step)}</div>")
     if not step.inputs:
-        return out
-    out += Markup("<ul>")
+        return
+    out.append("<ul>")
     for inner in dict.fromkeys(step.inputs):
-        out += Markup("<li>") + _input(book, inner, opened) + Markup("</li>")
-    return out + Markup("</ul>")
-
-
-def _input(book: Book, at: int, opened: set[int]) -> Markup:
-    step = book.steps[at]
-    if step.leaf:
-        return Markup(f"{escape(step.name)} = {escape(step.value)}") + _cite(step)
-    if at in opened:
-        opened.discard(at)
-        return (
-            Markup("<details><summary>") + _head(book, at) + Markup("</summary>")
-            + _body(book, at, opened) + Markup("</details>")
-        )  # fmt: skip
-    return _reference(book, at)
+        out.append("<li>")
+        if inner in opened and not book.steps[inner].leaf:
+            opened.discard(inner)
+            out.append(f"<details><summary>{_head(book.steps[inner])}</summary>")
+            _body(book, inner, opened, out)
+            out.append("</details>")
+        else:
+            out.append(_reference(book.steps[inner]))
+        out.append("</li>")
+    out.append("</ul>")
 
 
 def written(book: Book, start: int, end: int) -> Markup:
     """All derived steps of a part, each once, with links to the steps they read."""
-    out = Markup('<dl class="steps">')
+    out = ['<dl class="steps">']
     for step in book.steps[start:end]:
         if step.leaf:
             continue
-        reads = Markup(", ").join(_reference(book, at) for at in dict.fromkeys(step.inputs))
-        out += Markup(
-            f"<dt id=w{step.at}><b>{escape(step.name)}</b> = {escape(step.value)}"
-            f"<dd>= {escape(step.expression)}{_cite(step)}"
+        reads = ", ".join(_reference(book.steps[at]) for at in dict.fromkeys(step.inputs))
+        out.append(
+            f"<dt id=w{step.at}>{_head(step)}<dd>= {step.expression}{_cite(step)}"
+            + (f"<br>{reads}" if reads else "")
         )
-        out += Markup("<br>") + reads if reads else Markup("")
-    return out + Markup("</dl>")
+    return Markup("".join([*out, "</dl>"]))
 
 
-def _reference(book: Book, at: int) -> Markup:
-    step = book.steps[at]
-    words = f"{escape(step.name)} = {escape(step.value)}"
-    if step.leaf:
-        return Markup(words) + _cite(step)
-    return Markup(f"<a href=#w{at}>{words}</a>")
+def _reference(step: Step) -> str:
+    """A step named with its value: a leaf with its source, another with a link to its working."""
+    words = f"{step.name} = {step.value}"
+    return words + _cite(step) if step.leaf else f"<a href=#w{step.at}>{words}</a>"

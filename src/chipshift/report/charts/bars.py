@@ -11,6 +11,7 @@ from chipshift.report.charts.svg import (
     CHAR,
     Scale,
     fits,
+    hint,
     legend,
     line,
     number,
@@ -127,7 +128,7 @@ def _one(bar: Bar, top: float, scale: Scale, show: Callable[[float], str]) -> Ma
         path = f"M{number(low)} {number(y - 4)}v8M{number(high)} {number(y - 4)}v8" \
                f"M{number(low)} {number(y)}H{number(high)}"  # fmt: skip
         words = f"within its error: {show(bar.interval[0])} to {show(bar.interval[1])}"
-        out += tag("path", tag("title", words), d=path, class_="whisker")
+        out += tag("path", hint(words), d=path, class_="whisker")
     return out
 
 

@@ -15,6 +15,7 @@ from chipshift.machines.machine import Machine
 from chipshift.report.charts.svg import (
     Scale,
     both,
+    hint,
     legend,
     line,
     number,
@@ -275,7 +276,7 @@ def _line(axis: Physical, x: Scale, y: float, shown: int) -> tuple[Markup, float
         owner = axis.owner(axis.size - 1)
         a = number(x(0))
         path = f"M{a} {number(y)}v9q0 8 8 8H{number(x(shown - 1) - 8)}q8 0 8 -8v-9"
-        out += tag("path", tag("title", "wraparound link"), d=path,
+        out += tag("path", hint("wraparound link"), d=path,
                    class_=f"link a-{owner}" if owner else "link")  # fmt: skip
     return out, 22.0 if axis.wraps else 14.0
 

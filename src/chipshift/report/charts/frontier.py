@@ -6,7 +6,7 @@ from dataclasses import dataclass
 
 from markupsafe import Markup
 
-from chipshift.report.charts.svg import Scale, both, line, number, picture, rect, tag, text
+from chipshift.report.charts.svg import Scale, both, hint, line, number, picture, rect, tag, text
 from chipshift.units import duration, si
 
 
@@ -91,13 +91,12 @@ def _log_ticks(low: float, high: float, most: int) -> list[float]:
 def _point(p: Point, x: Scale, y: Scale) -> Markup:
     at_x, at_y = x(p.step_time_s), y(p.usd_per_1e12_tokens)
     words = f"{p.label}: {duration(p.step_time_s)}, {si(p.usd_per_1e12_tokens, 'USD')}"
-    hint = tag("title", words)
     class_ = f"mark s-{p.series}" + ("" if p.kind in ("best", "present") else " hollow")
     class_ += " unfit" if p.kind == "unfit" else ""
     radius = 10.0 if p.kind in ("best", "present") else 8.0
     if p.kind == "present":
         shape = rect(at_x - 9, at_y - 9, 18, 18, class_, title=words, rx=2)
     else:
-        shape = tag("circle", hint, cx=at_x, cy=at_y, r=radius, class_=class_)
+        shape = tag("circle", hint(words), cx=at_x, cy=at_y, r=radius, class_=class_)
     ink = "letter" if p.kind in ("best", "present") else "letter inked"
     return shape + text(at_x, at_y + 4, p.letter, ink, "middle")

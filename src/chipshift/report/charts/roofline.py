@@ -6,7 +6,17 @@ from dataclasses import dataclass
 
 from markupsafe import Markup
 
-from chipshift.report.charts.svg import Scale, both, decade_ticks, line, number, picture, tag, text
+from chipshift.report.charts.svg import (
+    Scale,
+    both,
+    decade_ticks,
+    hint,
+    line,
+    number,
+    picture,
+    tag,
+    text,
+)
 from chipshift.units import si
 
 PLOT = 150.0
@@ -139,6 +149,6 @@ def _marks(marks: tuple[Mark, ...], x: Scale, y: Scale) -> Markup:
             f"{mark.name}: {si(mark.flop_per_s, 'FLOP/s')}, {mark.intensity_flop_per_byte:,.0f} "
             f"FLOP/B, bound by {BOUND_WORDS[mark.bound]}"
         )
-        discs += tag("circle", tag("title", words), cx=at_x, cy=at_y, r=5.5,
+        discs += tag("circle", hint(words), cx=at_x, cy=at_y, r=5.5,
                      class_=f"mark b-{mark.bound}")  # fmt: skip
     return lines + discs

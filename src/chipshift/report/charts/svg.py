@@ -5,8 +5,9 @@ from __future__ import annotations
 import math
 from collections.abc import Callable
 from dataclasses import dataclass
+from html import escape
 
-from markupsafe import Markup, escape
+from markupsafe import Markup
 
 WIDE, NARROW = 960.0, 340.0
 """Widths a chart is drawn at: for a desktop or paper, and for a phone; CSS shows one of them."""
@@ -26,24 +27,37 @@ def tag(name: str, content: str = "", **attributes: str | float | None) -> Marku
     for key, value in attributes.items():
         if value is None:
             continue
-        text = number(value) if isinstance(value, (int, float)) else str(escape(value))
+        text = number(value) if isinstance(value, (int, float)) else escape(value)
         parts.append(f' {key.rstrip("_").replace("_", "-")}="{text}"')
     head = f"<{name}{''.join(parts)}"
     return Markup(f"{head}>{content}</{name}>" if content else f"{head}/>")
 
 
+def hint(words: str) -> Markup:
+    """What a pointer resting on a mark shows."""
+    return tag("title", escape(words))
+
+
 def text(x: float, y: float, words: str, class_: str = "", anchor: str | None = None,
          transform: str | None = None) -> Markup:  # fmt: skip
     """A line of text; ``y`` is its baseline."""
-    return tag("text", str(escape(words)), x=x, y=y, class_=class_ or None, text_anchor=anchor,
+    return tag("text", escape(words), x=x, y=y, class_=class_ or None, text_anchor=anchor,
                transform=transform)  # fmt: skip
 
 
 def rect(x: float, y: float, width: float, height: float, class_: str, title: str = "",
          rx: float | None = None) -> Markup:  # fmt: skip
     """A rectangle; ``title`` is what a pointer resting on it shows."""
-    hint = tag("title", str(escape(title))) if title else ""
-    return tag("rect", hint, x=x, y=y, width=max(width, 0.0), height=height, class_=class_, rx=rx)
+    return tag(
+        "rect",
+        hint(title) if title else "",
+        x=x,
+        y=y,
+        width=max(width, 0.0),
+        height=height,
+        class_=class_,
+        rx=rx,
+    )
 
 
 def line(x1: float, y1: float, x2: float, y2: float, class_: str) -> Markup:
@@ -53,7 +67,7 @@ def line(x1: float, y1: float, x2: float, y2: float, class_: str) -> Markup:
 
 def picture(width: float, height: float, title: str, description: str, body: str) -> Markup:
     """A whole chart, with the title and description that a screen reader gives."""
-    described = tag("title", str(escape(title))) + tag("desc", str(escape(description)))
+    described = hint(title) + tag("desc", escape(description))
     return tag(
         "svg", described + body, viewBox=f"0 0 {number(width)} {number(height)}",
         width=width, height=height, role="img", aria_label=f"{title}. {description}",
