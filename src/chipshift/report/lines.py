@@ -29,7 +29,9 @@ def print_lines(lines: Iterable[Line]) -> None:
 
     console = Console(width=max(WIDTH, 20), soft_wrap=True, highlight=False)
     for line in lines:
-        console.print(Text.assemble(*((span.text, span.style) for span in line)), soft_wrap=True)
+        text = Text.assemble(*((span.text, span.style) for span in line))
+        text.rstrip()
+        console.print(text, soft_wrap=True)
 
 
 def cut(words: str, room: int) -> str:
