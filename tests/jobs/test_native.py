@@ -110,6 +110,15 @@ def test_no_path_leads_out_of_the_job_files_folder(tmp_path: Path, path: str) ->
         read(tmp_path, text)
 
 
+def test_no_link_leads_out_of_the_job_files_folder(tmp_path: Path) -> None:
+    (tmp_path / "outside.json").write_text("{}")
+    folder = tmp_path / "job"
+    folder.mkdir()
+    (folder / "config.json").symlink_to(tmp_path / "outside.json")
+    with pytest.raises(InputError, match=r"outside the job file's folder"):
+        read(folder, "[model]\nconfig = 'config.json'\n" + JOB)
+
+
 def test_what_is_not_stated_is_assumed(tmp_path: Path) -> None:
     job = read(
         tmp_path,

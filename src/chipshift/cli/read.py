@@ -138,12 +138,15 @@ def _print_tables(job: TrainJob, everything: bool) -> None:
     )
     console.print(f"{_plain(_step(job))}\n")
 
+    keys = [entry.key for entry in (*job.understood, *job.ignored, *job.flags)]
+    short = max(map(len, keys), default=0) <= 44  # else the longest key would squeeze the rest
+
     def table(title: str, *columns: str) -> Table:
         made = Table(
             title=title, title_justify="left", box=None, pad_edge=False, header_style="dim"
         )
         for at, column in enumerate(columns):
-            made.add_column(column, overflow="fold", min_width=34 if at == 0 else None)
+            made.add_column(column, overflow="fold", no_wrap=at == 0 and short)
         return made
 
     if job.understood:
@@ -153,6 +156,14 @@ def _print_tables(job: TrainJob, everything: bool) -> None:
             shown.add_row(
                 _plain(entry.key), _plain(entry.value), where, _plain(entry.understood_as)
             )
+        console.print(shown)
+    listed = {entry.key for entry in job.understood}
+    unlisted = [flag for flag in job.flags if flag.key not in listed]
+    if unlisted:
+        shown = table("\nMatters for porting", "key", "value", "from", "as")
+        for flag in unlisted:
+            where = _where(flag.file, flag.line, job)
+            shown.add_row(_plain(flag.key), _plain(flag.value), where, f"flag: {flag.kind}")
         console.print(shown)
     if job.assumed:
         shown = table("\nAssumed", "what", "value", "why")
