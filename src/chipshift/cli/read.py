@@ -138,8 +138,9 @@ def _print_tables(job: TrainJob, everything: bool) -> None:
     )
     console.print(f"{_plain(_step(job))}\n")
 
-    keys = [entry.key for entry in (*job.understood, *job.ignored, *job.flags)]
-    short = max(map(len, keys), default=0) <= 44  # else the longest key would squeeze the rest
+    lengths = [len(entry.key) for entry in job.understood]
+    lengths += [len(left.key) for left in job.ignored] + [len(flag.key) for flag in job.flags]
+    short = max(lengths, default=0) <= 44  # else the longest key would squeeze the rest
 
     def table(title: str, *columns: str) -> Table:
         made = Table(
