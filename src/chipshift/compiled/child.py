@@ -54,13 +54,18 @@ def compile_request(request: Request) -> dict[str, Any]:
     }
     try:
         phase("starting the compiler")
-        devices = target_devices(request)
+        try:
+            devices = target_devices(request)
+        except Exception as error:  # jax's own error types differ by version
+            refused = str(error).split("\n", 1)[0]
+            return base | {"reason": f"the compiler refuses {request.target.topology}: {refused}"}
         phase("tracing")
         program = build(request, devices)
     except InputError as error:
         return base | {"input_error": str(error)}
     if program.failure is not None:
         return base | {"reason": program.failure, "findings": program.findings}
+    base |= {"files": users_files(request)}
     lowered_s = time.monotonic() - started
     phase("compiling")
     begun = time.monotonic()
@@ -83,6 +88,18 @@ def compile_request(request: Request) -> dict[str, Any]:
     )
 
 
+def users_files(request: Request) -> list[str]:
+    """Files of the user's that the program was made from: what a cached report depends on."""
+    folders = [Path(folder).resolve() for folder in request.path]
+    loaded = [getattr(module, "__file__", None) for module in list(sys.modules.values())]
+    paths = [Path(file).resolve() for file in loaded if file]
+    return sorted(
+        str(path)
+        for path in paths
+        if "site-packages" not in path.parts and any(f in path.parents for f in folders)
+    )
+
+
 def target_devices(request: Request) -> list[Any]:
     """The devices of the target, as the compiler describes them with none attached."""
     from jax.experimental import topologies
@@ -93,9 +110,11 @@ def target_devices(request: Request) -> list[Any]:
             platform="cuda", target_config=target.config, topology=target.topology
         )
     else:
-        several = {"num_slices": target.slices} if target.slices > 1 else {}
+        settings: dict[str, Any] = {"num_slices": target.slices} if target.slices > 1 else {}
+        if set(target.topology.partition(":")[2]) <= set("1x"):
+            settings["chips_per_host_bounds"] = (1, 1, 1)  # one chip; hosts have more by default
         topology = topologies.get_topology_desc(
-            topology_name=target.topology, platform="tpu", **several
+            topology_name=target.topology, platform="tpu", **settings
         )
     return list(topology.devices)
 

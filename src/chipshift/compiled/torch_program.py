@@ -6,7 +6,8 @@ What stops the trace becomes a finding with the user's file and line and the way
 from __future__ import annotations
 
 import traceback
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -42,13 +43,18 @@ CAUSES = (
         "torch.where or torch.cond, or decide from shapes and configuration instead",
     ),
     Cause(
+        ("ConcretizationTypeError",), ("shape bool[]",), "branch-on-tensor",
+        "a Python branch on the value of a tensor",
+        "torch.where or torch.cond, or decide from shapes and configuration instead",
+    ),
+    Cause(
         ("NonConcreteBooleanIndexError",), (), "data-dependent-shape",
         "a boolean mask picks rows, so the shape depends on data",
         "keep the full shape and mask with torch.where, or a fixed capacity",
     ),
     Cause(
         ("ConcretizationTypeError", "TracerIntegerConversionError", "TracerArrayConversionError"),
-        ("nonzero", "unique", "repeat", "size argument", "shape"), "data-dependent-shape",
+        ("nonzero", "unique", "repeat", "size argument"), "data-dependent-shape",
         "a shape that depends on data",
         "a fixed size known before the step: pad, or bucket the lengths",
     ),
@@ -135,7 +141,6 @@ def trace(request: Request, mesh: Any, made: Any) -> tuple[Any, tuple[Any, ...]]
     module, inputs, loss = _checked(request, made)
     axis = mesh.axis_names[0]
     size = mesh.shape[axis]
-    module = module.to(torch.bfloat16) if _all_fp32(module) else module
     env = torchax.default_env()
 
     def abstract(tensor: Any, batch: bool) -> Any:
@@ -167,8 +172,11 @@ def _import() -> tuple[Any, Any]:
     try:
         import torch
 
-        _named_tensor_shim(torch)
-        import torchax
+        with _named_overloads(torch):
+            import torchax
+            import torchax.interop
+
+            torchax.default_env()  # its operator tables are read when the first one is made
     except ImportError as error:
         raise InputError(
             f"--torch needs torchax and torch: pip install 'chipshift[torch]' ({error})"
@@ -176,27 +184,26 @@ def _import() -> tuple[Any, Any]:
     return torchax, torch
 
 
-def _named_tensor_shim(torch: Any) -> None:
-    """torch 2.13 dropped the named-tensor overloads that torchax 0.0.13 lists at import: answer a
-    placeholder for each, so that the import succeeds; no traced program calls one."""
+@contextmanager
+def _named_overloads(torch: Any) -> Iterator[None]:
+    """torch 2.13 dropped the named-tensor overloads that torchax 0.0.13 lists at import: while it
+    is imported, answer a placeholder for each. No traced program calls one."""
     packet = type(torch.ops.aten.prod)
     found = packet.__getattr__
 
-    def getattr_(self: Any, name: str) -> Any:
+    def answer(self: Any, name: str) -> Any:
         try:
             return found(self, name)
         except AttributeError:
-            if "dimname" in name.lower():
+            if "name" in name.lower() and not name.startswith("__"):
                 return (str(self), name)
             raise
 
-    if not hasattr(packet, "_chipshift_dimnames"):
-        packet.__getattr__ = getattr_
-        packet._chipshift_dimnames = True
-
-
-def _all_fp32(module: Any) -> bool:
-    return all("float32" in str(p.dtype) for p in module.parameters())
+    packet.__getattr__ = answer
+    try:
+        yield
+    finally:
+        packet.__getattr__ = found
 
 
 def _checked(request: Request, made: Any) -> tuple[Any, tuple[Any, ...], Callable[..., Any]]:

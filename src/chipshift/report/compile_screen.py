@@ -48,8 +48,8 @@ def _one(r: Mapping[str, Any], width: int) -> Iterator[Line]:
         yield from indented(finding.get("instead", ""), width, 4)
     spent = r["compile_time_s"]
     versions = ", ".join(f"{name} {version}" for name, version in r["versions"].items())
-    how = "from the cache" if r["cached"] else f"compiled in {duration(spent)}" if spent else ""
-    yield [Span(f"  {r['mode']} mode, {how}; {versions}", "dim")]
+    how = ", from the cache" if r["cached"] else f", {duration(spent)} to compile" if spent else ""
+    yield [Span(f"  {r['mode']} mode{how}; {versions}", "dim")]
 
 
 def _verdict(r: Mapping[str, Any]) -> Line:
