@@ -257,12 +257,18 @@ def _placement(segments: list[Segment]) -> Placement:
     return Placement(size, tuple(segments), bool(notes), "; ".join(notes))
 
 
+def ordinal(number: int) -> str:
+    """``2nd``, ``4th``: a stride in words."""
+    last = {1: "st", 2: "nd", 3: "rd"}.get(number % 10, "th")
+    return f"{number}{'th' if number % 100 in (11, 12, 13) else last}"
+
+
 def _cost(piece: Segment) -> str:
     if piece.stride == 1:
         return f"a contiguous {piece.size} of axis {piece.axis}: a line, one port instead of two"
     shape = "ring" if piece.wraps else "line"
     return (
-        f"every {piece.stride}th chip of axis {piece.axis}: a {shape} whose links "
+        f"every {ordinal(piece.stride)} chip of axis {piece.axis}: a {shape} whose links "
         f"{piece.stride} groups share"
     )
 

@@ -27,6 +27,7 @@ from chipshift.report.words import (
 from chipshift.units import duration, gib, si
 
 MOST_WORKED = 6
+MOST_STEPS = 2200
 MOST_ACROSS = 6
 """Columns of figures side by side; more are stacked, as on a phone."""
 
@@ -79,7 +80,8 @@ def page(answer: Mapping[str, Any], explained: Mapping[str, Any],
 def entered(answer: Mapping[str, Any], explained: Mapping[str, Any]) -> Book:
     """The derivations of the page: the present run, best plans, then plans carried over.
 
-    At most ``MOST_WORKED`` estimates are worked out, which keeps a page of many targets small.
+    At most ``MOST_WORKED`` estimates are worked out, and none once ``MOST_STEPS`` steps stand,
+    which keeps a page of many targets or of a large model small.
     """
     runs: list[tuple[str, str, Any]] = [
         (answer["from"]["machine"]["name"], "from", explained["from"])
@@ -96,7 +98,8 @@ def entered(answer: Mapping[str, Any], explained: Mapping[str, Any]) -> Book:
             carried.append((f"{name}, present plan", path, tree["unchanged_plan"]))
     book = Book()
     for heading, path, tree in [*runs, *carried][:MOST_WORKED]:
-        book.add(heading, figures_of(path, tree))
+        if sum(not step.leaf for step in book.steps) < MOST_STEPS:
+            book.add(heading, figures_of(path, tree))
     book.add("What transfers", _transferred(answer))
     return book
 

@@ -85,13 +85,14 @@ def _verdict(target: Mapping[str, Any], width: int) -> Iterator[Line]:
         yield from indented(does_not_fit(target), width)
         return
     readings = target["machine"].get("readings", "")
+    beside = len(readings) <= width - 46
     yield [
         Span(f"{name:<14} ", "bold"),
         Span(f"{verdict_words(target).upper():<31}", style),
-        Span(readings[: width - 46], "dim"),
+        Span(readings if beside else "", "dim"),
     ]
     yield [Span(f"{'':15}{compared(target)}"[:width])]
-    notes = []
+    notes = [] if beside else [readings]
     if target.get("batch_note"):
         notes.append(target["batch_note"])
     if target.get("deciding"):

@@ -11,6 +11,7 @@ from markupsafe import Markup
 from chipshift.estimate.groups import mesh_order
 from chipshift.fabric import Placement, assign
 from chipshift.fabric.axes import inner_axes, outer_axes
+from chipshift.fabric.placement import ordinal
 from chipshift.machines.machine import Machine
 from chipshift.report.charts.svg import (
     Scale,
@@ -263,8 +264,7 @@ def _strips(axes: tuple[Physical, ...], left: float, y: float, width: float
 def _words(share: Share) -> str:
     if share.stride == 1:
         return f"{share.mesh} {share.size} (neighbours)"
-    ending = {2: "nd", 3: "rd"}.get(share.stride, "th")
-    return f"{share.mesh} {share.size} (every {share.stride}{ending})"
+    return f"{share.mesh} {share.size} (every {ordinal(share.stride)})"
 
 
 def _line(axis: Physical, x: Scale, y: float, shown: int) -> tuple[Markup, float]:
