@@ -1,8 +1,10 @@
 """Finding the step and its inputs; what is said when they cannot be found or fail."""
 
 import json
+from pathlib import Path
 
 import pytest
+from jsonschema import Draft202012Validator
 
 from chipshift.cli.app import run
 from chipshift.errors import InputError
@@ -11,6 +13,7 @@ from .conftest import line_of
 
 pytest.importorskip("torch", reason="runs real PyTorch steps")
 
+SCHEMA = Path(__file__).parents[2] / "docs" / "schemas" / "trace.json"
 STEP = "import torch\ndef step(x):\n    return x + 1\n"
 
 
@@ -61,6 +64,7 @@ def test_the_command_prints_one_json_object_or_a_table(tmp_path, monkeypatch, ca
     (tmp_path / "cli_step.py").write_text(code)
     assert run(["trace", "cli_step.py:step", "--steps", "2", "--json"]) == 0
     document = json.loads(capsys.readouterr().out)
+    Draft202012Validator(json.loads(SCHEMA.read_text("utf-8"))).validate(document)
     assert document["schema"] == "chipshift/trace/1"
     assert (document["steps"], document["programs"]) == (2, 1)
     assert document["host_syncs"] == [{"file": "cli_step.py", "line": 3, "count": 2}]
