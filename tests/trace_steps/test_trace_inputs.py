@@ -1,7 +1,9 @@
 """Finding the step and its inputs; what is said when they cannot be found or fail."""
 
 import json
+import sys
 from pathlib import Path
+from types import ModuleType
 
 import pytest
 from jsonschema import Draft202012Validator
@@ -26,7 +28,6 @@ STEP = "import torch\ndef step(x):\n    return x + 1\n"
         (STEP, {"inputs": "nowhere:batches"}, "cannot be imported"),
         (STEP, {"framework": "tensorflow"}, "expected torch or jax"),
         (STEP, {"steps": 0}, "expected 1 or more"),
-        ("def step():\n    pass\n", {}, "--framework"),
         ("import torch\nraise OSError('no data')\n", {}, "user_step.py:2: OSError: no data"),
         (STEP + "def trace_inputs():\n    return []\n", {}, "yielded nothing"),
     ],
@@ -34,6 +35,13 @@ STEP = "import torch\ndef step(x):\n    return x + 1\n"
 def test_what_cannot_be_run_is_one_sentence(traced, code, options, complaint) -> None:
     with pytest.raises(InputError, match=complaint):
         traced(code, **options)
+
+
+def test_a_module_that_could_be_either_frameworks_asks_which(traced, monkeypatch) -> None:
+    for name in ("torch", "jax"):
+        monkeypatch.setitem(sys.modules, name, sys.modules.get(name, ModuleType(name)))
+    with pytest.raises(InputError, match=r"torch and jax: .*--framework"):
+        traced("def step():\n    pass\n")
 
 
 def test_an_error_in_the_step_names_the_users_line(traced) -> None:
