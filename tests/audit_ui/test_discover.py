@@ -93,6 +93,19 @@ def test_links_do_not_lead_out_of_the_tree_or_in_circles(tmp_path: Path) -> None
     assert set(skipped(inside)) == {"b.py", "loop.py", "dangling.py"}
 
 
+def test_a_submodule_is_listed(tmp_path: Path) -> None:
+    inner, outer = tmp_path / "inner", tmp_path / "outer"
+    write(inner, "a.py")
+    write(outer, "b.py")
+    for root in (inner, outer):
+        git(root, "init", "-q")
+        git(root, "add", "-A")
+        git(root, "commit", "-qm", "one")
+    git(outer, "-c", "protocol.file.allow=always", "submodule", "add", "-q", str(inner), "engine")
+    assert audited(outer) == ["b.py"]
+    assert skipped(outer) == {"engine/": "a git submodule"}
+
+
 def test_a_generated_giant_is_listed_not_read(tmp_path: Path) -> None:
     write(tmp_path, "big.py", text="#" * (MAX_BYTES["python"] + 1))
     assert skipped(tmp_path) == {"big.py": "4.0 MB, above the limit of 4 MB"}

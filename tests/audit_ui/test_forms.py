@@ -10,7 +10,7 @@ from jsonschema import Draft4Validator
 from rich.console import Console
 from rich.text import Text
 
-from chipshift.audit.finding import Place, Skipped, Unresolved
+from chipshift.audit.finding import TARGETS, Place, Skipped, Unresolved
 from chipshift.audit.github import workflow_commands
 from chipshift.audit.lines import SourceLines
 from chipshift.audit.review import review
@@ -19,11 +19,14 @@ from chipshift.audit.screen import WIDTH, printable, screen
 from chipshift.audit.settings import Settings
 
 
-def shown(result, lines, max_per_rule: int | None = None, **options) -> str:
+def shown(
+    result, lines, max_per_rule: int | None = None, all_targets: bool = False, **options
+) -> str:
     """What stands on the screen, as text."""
     stream = io.StringIO()
     console = Console(file=stream, width=WIDTH, highlight=False, soft_wrap=True)
-    for row in screen(review(result, lines, Settings(), **options), lines, "code", max_per_rule):
+    seen = review(result, lines, Settings(), **options)
+    for row in screen(seen, lines, "code", max_per_rule, all_targets):
         console.print(Text.assemble(*row), no_wrap=True, overflow="ignore", crop=False)
     return stream.getvalue()
 
@@ -86,6 +89,21 @@ def test_mild_rules_take_one_line_each_in_a_tree_with_many_findings(tree, findin
     assert "medium   host-sync-in-step  train.py:1 and 68 more" in shown(result(*many), tree())
     in_full = shown(result(*many), tree(), max_per_rule=0)
     assert "train.py:69" in in_full and "--max-per-rule 0" not in in_full
+
+
+def test_a_finding_names_its_target_where_it_does_not_go_without_saying(
+    tree, finding, result
+) -> None:
+    lines = tree(train__py="a\nb\n")
+    mixed = result(finding(), finding(line=2, target="jax"))
+    text = shown(mixed, lines)
+    assert "code: 2 files read, for torchtpu (some files for jax)" in text
+    assert "train.py:1  a\n" in text and "train.py:2  b  (for jax)" in text
+
+    every = result(finding(targets=("jax", "neuron")), finding(line=2, targets=TARGETS))
+    text = shown(every, lines, all_targets=True)
+    assert "for all targets" in text
+    assert "train.py:1  a  (for jax, neuron)" in text and "train.py:2  b\n" in text
 
 
 def test_the_summary_says_what_carries_over_and_how_much_was_not_seen(tree, finding, result):

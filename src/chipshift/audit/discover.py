@@ -169,6 +169,8 @@ def _passed_over(root: Path, name: str) -> tuple[str | None, str]:
 def _file(root: Path, name: str, resolved: Path, seen: set[Path]) -> TreeFile | None:
     path = root / name
     kind = kind_of(name, path)
+    if kind is None and "." not in PurePosixPath(name).name and path.is_dir():
+        return TreeFile(path, name + "/", "python", "a git submodule")
     in_hidden_folder = name.startswith(".") or "/." in name
     if kind is None or (kind == "config" and in_hidden_folder):
         return None  # .github and its like configure tools, not the training

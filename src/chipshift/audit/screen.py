@@ -4,10 +4,11 @@ from __future__ import annotations
 
 import textwrap
 from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
 from itertools import groupby
 from typing import NamedTuple
 
-from chipshift.audit.finding import SEVERITIES, Cost, Finding, Severity
+from chipshift.audit.finding import SEVERITIES, TARGETS, Cost, Finding, Severity, Target
 from chipshift.audit.lines import SourceLines
 from chipshift.audit.pages import TOPIC_TITLES
 from chipshift.audit.review import Review, Task, blockers_by_topic, worklist
@@ -39,8 +40,24 @@ class Span(NamedTuple):
 Row = list[Span]
 
 
+@dataclass(frozen=True)
+class View:
+    """What every finding is shown against: the source, and the target that goes without saying.
+
+    With ``all_targets`` a finding names those it holds for, unless it holds for all.
+    """
+
+    lines: SourceLines
+    target: Target
+    all_targets: bool = False
+
+
 def screen(
-    review: Review, lines: SourceLines, name: str, max_per_rule: int | None = None
+    review: Review,
+    lines: SourceLines,
+    name: str,
+    max_per_rule: int | None = None,
+    all_targets: bool = False,
 ) -> Iterator[Row]:
     """The lines to print; ``max_per_rule`` findings a rule are shown in full (0: all).
 
@@ -53,7 +70,8 @@ def screen(
     brief: tuple[Severity, ...] = ()
     if max_per_rule is None:
         brief = ("medium", "low") if many else ("low",)
-    yield from _head(review, name)
+    view = View(lines, review.result.target, all_targets)
+    yield from _head(review, name, all_targets)
     for topic, group in groupby(review.result.findings, key=lambda finding: finding.topic):
         findings = list(group)
         yield []
@@ -67,13 +85,16 @@ def screen(
                 yield _in_one_line(of_rule)
                 continue
             yield []
-            yield from _rule(of_rule, lines, most)
+            yield from _rule(of_rule, view, most)
     yield []
     yield from _summary(review, max_per_rule)
 
 
-def _head(review: Review, name: str) -> Iterator[Row]:
+def _head(review: Review, name: str, all_targets: bool) -> Iterator[Row]:
     result = review.result
+    if all_targets:
+        yield [Span(name, "bold"), Span(f": {_plural(result.files, 'file')} read, for all targets")]
+        return
     several = {finding.target for finding in result.findings} - {result.target}
     others = f" (some files for {', '.join(sorted(several))})" if several else ""
     files = _plural(result.files, "file")
@@ -82,7 +103,7 @@ def _head(review: Review, name: str) -> Iterator[Row]:
         yield from _wrapped(note, "  ", "dim")
 
 
-def _rule(findings: Sequence[Finding], lines: SourceLines, max_per_rule: int) -> Iterator[Row]:
+def _rule(findings: Sequence[Finding], view: View, max_per_rule: int) -> Iterator[Row]:
     first = findings[0]
     rule = rules().get(first.rule)
     title = f"  {rule.title}" if rule else ""
@@ -97,7 +118,7 @@ def _rule(findings: Sequence[Finding], lines: SourceLines, max_per_rule: int) ->
     general = rule.on_device if rule else ""
     for what, same in groupby(shown, key=lambda f: _particular(f.message, general)):
         for finding in same:
-            yield from _finding(finding, lines, width)
+            yield from _finding(finding, view, width)
         yield from _wrapped(what, "    ")
     yield from _wrapped(general, "    ", "italic")
     for instead in dict.fromkeys(f.instead for f in shown if f.instead):
@@ -131,10 +152,10 @@ def _in_one_line(findings: Sequence[Finding]) -> Row:
     ]
 
 
-def _finding(finding: Finding, lines: SourceLines, width: int) -> Iterator[Row]:
+def _finding(finding: Finding, view: View, width: int) -> Iterator[Row]:
     where = Span(_where(finding).ljust(width), "cyan")
-    source = printable(lines.line(finding.file, finding.line, finding.cell).strip())
-    aside = _aside(finding)
+    source = printable(view.lines.line(finding.file, finding.line, finding.cell).strip())
+    aside = _aside(finding, view)
     if len(where.text) > LOCATION_WIDTH:
         yield [Span("  "), where, Span(aside and f"  {aside}", "dim")]
         yield [Span("      "), Span(_cut(source, WIDTH - 6))]
@@ -156,10 +177,14 @@ def _finding(finding: Finding, lines: SourceLines, width: int) -> Iterator[Row]:
         yield from _wrapped(also, "      ", "dim", lead="with it: ")
 
 
-def _aside(finding: Finding) -> str:
+def _aside(finding: Finding, view: View) -> str:
     place = "in evaluation" if finding.loop == "eval" else ""
     sure = "" if finding.confidence == "sure" else finding.confidence
-    inside = ", ".join(filter(None, (place, sure)))
+    if view.all_targets:
+        held = "" if set(finding.targets) == set(TARGETS) else f"for {', '.join(finding.targets)}"
+    else:
+        held = "" if finding.target == view.target else f"for {finding.target}"
+    inside = ", ".join(filter(None, (place, sure, held)))
     return f"({inside})" if inside else ""
 
 

@@ -107,7 +107,8 @@ def command(
         return 0
     if sarif is not None:  # before anything is printed: a closed pipe ends the command
         _write_sarif(sarif, reviewed, lines)
-    _print(reviewed, lines, path, max_per_rule, as_json, github)
+    every = (target or settings.target) == "all"
+    _print(reviewed, lines, path, max_per_rule, as_json, github, every)
     return int(limit is not None and reviewed.worst_at_least(limit))
 
 
@@ -199,6 +200,7 @@ def _print(
     max_per_rule: int | None,
     as_json: bool,
     github: bool,
+    all_targets: bool,
 ) -> None:
     if as_json:
         print(json.dumps(_document(reviewed, max_per_rule or 0), ensure_ascii=False))
@@ -215,7 +217,7 @@ def _print(
     from chipshift.audit.screen import WIDTH, screen
 
     console = Console(width=WIDTH, highlight=False, soft_wrap=True)
-    for row in screen(reviewed, lines, str(path), max_per_rule):
+    for row in screen(reviewed, lines, str(path), max_per_rule, all_targets):
         console.print(Text.assemble(*row), no_wrap=True, overflow="ignore", crop=False)
 
 
