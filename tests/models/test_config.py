@@ -9,7 +9,10 @@ from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
 from chipshift.errors import InputError
+from chipshift.models.count import params, params_active, params_embedding
 from chipshift.models.hf import LARGEST_BYTES, read_config
+
+from .reference_configs import DECODERS, DIFFUSION, HYBRIDS, MULTIMODAL, OTHERS
 
 LLAMA: dict[str, Any] = {
     "model_type": "llama",
@@ -140,24 +143,30 @@ ATOM = (
     | st.floats()
     | st.sampled_from([None, True, False, "", "a\nb", "full_attention", "sliding_attention", {}])
 )
-JSON = ATOM | st.lists(ATOM, max_size=5)
+JSON = ATOM | st.lists(ATOM, max_size=5) | st.just([[["global", "local"], 2]])
+EVERY = [c for _, c in (*DECODERS, *HYBRIDS, *DIFFUSION)] + [c for _, c, _ in OTHERS + MULTIMODAL]
+TOP = st.sampled_from(sorted({key for config in EVERY for key in config}))
+PARTS = st.sampled_from(["text_config", "vision_config"])
 
 
 @settings(deadline=None, suppress_health_check=[HealthCheck.too_slow])
 @given(
-    kind=st.sampled_from(["llama", "gemma3_text", "qwen2_moe", "deepseek_v3", "qwen3", "mixtral"]),
-    change=st.dictionaries(
-        st.sampled_from(
-            [*LLAMA, "layer_types", "sliding_window", "head_dim", "mlp_only_layers", "q_lora_rank"]
-        ),
-        JSON,
-        max_size=4,
-    ),
+    config=st.sampled_from(EVERY),
+    change=st.dictionaries(TOP, JSON, max_size=3),
+    part=PARTS,
+    inner=st.dictionaries(TOP, JSON, max_size=2),
 )
-def test_any_values_give_a_model_or_one_sentence(kind: str, change: dict[str, Any]) -> None:
+def test_any_values_give_a_model_or_one_sentence(
+    config: dict[str, Any], change: dict[str, Any], part: str, inner: dict[str, Any]
+) -> None:
+    mixed = {**config, **change}
+    if isinstance(mixed.get(part), dict):
+        mixed[part] = {**mixed[part], **inner}
     try:
-        model = read_config({**LLAMA, **change, "model_type": kind})
+        model = read_config(mixed)
     except InputError as error:
         assert "\n" not in str(error)
     else:
         assert sum(n for _, n in model.layers) == model.n_layers == len(model.layer_order)
+        assert 0 <= params_embedding(model) <= params(model)
+        assert params_active(model) <= params(model)

@@ -11,6 +11,7 @@ from chipshift.estimate.groups import mesh_order, placements
 from chipshift.jobs.job import Given, TrainJob
 from chipshift.jobs.plan import Plan
 from chipshift.machines.machine import Machine
+from chipshift.models.scope import left_out
 from chipshift.worked import Worked
 from chipshift.worked.tree import as_json as worked_json
 
@@ -74,6 +75,11 @@ def assumptions(e: Estimate) -> list[dict[str, Any]]:
     rows.append(
         {"what": "time_s.input", "value": 0, "why": "input pipelines are not modelled: fed in time"}
     )
+    for part, size in left_out(e.job.model):
+        rows.append(
+            {"what": f"model: {part}", "value": size,
+             "why": "parameters of a part that neither time nor memory has in it"}
+        )  # fmt: skip
     if e.stack != e.job.stack.value:
         rows.append(
             {"what": f"stack on {e.machine.chip.key}", "value": e.stack,

@@ -10,6 +10,7 @@ from chipshift.estimate.stack import Stack, sources, stack
 from chipshift.jobs.job import Assumed, Given, TrainJob
 from chipshift.machines.machine import Machine
 from chipshift.models.model import Layer, Model
+from chipshift.models.scope import refuse_untimed
 from chipshift.roofline.kernels import Kernels, kernels
 from chipshift.units import DTYPE_BYTES
 from chipshift.worked import leaf, with_sources
@@ -75,7 +76,12 @@ def peak_dtype(machine: Machine, dtype: str) -> str:
 
 
 def setting(job: TrainJob, machine: Machine, stack_name: str) -> Setting:
-    """The numbers of an estimate, as floats."""
+    """The numbers of an estimate, as floats.
+
+    Raises:
+        InputError: the model has no layers or no LM head that could be timed.
+    """
+    refuse_untimed(job.model)
     chip = machine.chip
     dtype = peak_dtype(machine, job.precision.value.compute)
     p = job.precision.value

@@ -57,7 +57,7 @@ def _layers(model: Model, plan: Plan, uneven: bool) -> Iterator[str]:
     if plan.vpp > 1 and plan.pp == 1:
         yield f"{plan.vpp} virtual stages need pipeline stages, but pp=1; expected pp of at least 2"
     stages = plan.pp * plan.vpp
-    if stages > model.n_layers:
+    if stages > model.n_layers > 0:
         yield (
             f"{model.n_layers} layers cannot fill pp={plan.pp} × {plan.vpp} virtual stages = "
             f"{stages}; expected at most {model.n_layers}"
