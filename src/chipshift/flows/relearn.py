@@ -12,6 +12,7 @@ from typing import Any
 from chipshift.estimate import Estimate
 from chipshift.estimate.setting import Setting, setting
 from chipshift.estimate.work import attention_bytes
+from chipshift.flows.flag_rules import FLAG_RULES
 from chipshift.jobs.job import Flag, Given, TrainJob
 from chipshift.models.ops import Cut, Op, end_ops, layer_ops
 from chipshift.roofline.time import padded, stream_time
@@ -52,7 +53,7 @@ def relearn(job: TrainJob, present: Estimate, target: Estimate, unchanged: Estim
     s = setting(job, target.machine, target.stack)
     found = [
         *_topology(job, present, target, unchanged),
-        *_kernels(job, s, target),
+        *_flags(job, s, target),
         *_shapes(s, target),
         *_precision(job, s, present, target),
     ]
@@ -108,59 +109,31 @@ def _topology(job: TrainJob, present: Estimate, target: Estimate, unchanged: Est
             f"NVLink domain; a {torus} torus has no such island",
             seconds, target, f"on {target.machine.name} plan {chosen or 'one device'}", cost,
         )  # fmt: skip
+
+
+def _flags(job: TrainJob, s: Setting, target: Estimate) -> Iterator[Relearn]:
+    """What each setting pulls in that is another thing on the target; one item a rule."""
+    seen: dict[str, Flag] = {}
     for flag in job.flags:
-        if flag.kind == "nccl":
-            yield _item(
-                "topology", "nccl-backend", "low", flag,
-                f"{flag.key}={flag.value} tunes NCCL, which does not run there", None, target,
-                "drop it: XLA schedules collectives over ICI; its flags go in LIBTPU_INIT_ARGS",
-                "no such library on the target",
-            )  # fmt: skip
-        elif flag.kind in ("tp_overlap", "expert_kernels"):
-            yield _item(
-                "topology", "eager-collective", "medium", flag,
-                f"{flag.key}={flag.value}: this overlap or dispatch is a GPU library's", None,
-                target, "XLA overlaps collectives itself (collective matmul, async all-gather)",
-                "no such library on the target",
-            )  # fmt: skip
-
-
-KERNELS = {
-    "attention_kernel": ("flash-attn-kernel", "high",
-                         "splash attention (jax.experimental.pallas.ops.tpu.splash_attention); "
-                         "its query block must divide the sequence"),
-    "transformer_engine": ("transformer-engine", "blocker",
-                           "plain layers: XLA fuses norm, bias and activation; fp8 by qwix"),
-    "fused_optimizer": ("fused-optimizer", "low", "optax.adamw: XLA fuses the update"),
-    "apex": ("apex-fused", "blocker", "plain layers and optax: XLA fuses them"),
-    "deepspeed": ("deepspeed-runtime", "blocker",
-                  "shardings over a jax mesh: ZeRO is a PartitionSpec on the fsdp axis"),
-    "compile": ("torch-compile-inductor", "low", "jax.jit compiles the whole step"),
-    "dropless_moe": ("moe-dropless", "medium",
-                     "jax.lax.ragged_dot or megablox grouped matmul with static capacity"),
-    "fused_kernels": ("third-party-gpu-kernel", "medium", "plain ops: XLA fuses them"),
-    "cpu_offload": ("cuda-memory-api", "medium",
-                    "MaxText's optimizer_memory_host_offload or a memory-kind sharding"),
-}  # fmt: skip
-
-
-def _kernels(job: TrainJob, s: Setting, target: Estimate) -> Iterator[Relearn]:
-    """What the flags pull in that has no build for the target, with the named replacement."""
-    for flag in job.flags:
-        if flag.kind not in KERNELS:
+        if flag.kind not in FLAG_RULES or FLAG_RULES[flag.kind].rule in seen:
             continue
-        rule, severity, instead = KERNELS[flag.kind]
+        row = FLAG_RULES[flag.kind]
+        seen[row.rule] = flag
         seconds = moved = None
-        evidence = "no build for the target; the replacement is what the estimate assumes"
+        evidence = "no such thing on the target; its replacement is what the estimate assumes"
         if flag.kind == "attention_kernel":
             moved = score_matrix_bytes(s, target)
             seconds = float(
                 stream_time(moved, float(s.kernels.hbm_bytes_per_s), float(s.kernels.stream_e_hbm))
             )
             evidence = "HBM traffic of the score matrices if attention falls back to plain ops"
+        others = sum(
+            1 for f in job.flags if f.kind in FLAG_RULES and FLAG_RULES[f.kind].rule == row.rule
+        ) - 1  # fmt: skip
+        more = f" and {others} more" if others else ""
         yield _item(
-            "kernels", rule, severity, flag, f"{flag.key}={flag.value}", seconds, target, instead,
-            evidence, moved,
+            row.topic, row.rule, row.severity, flag, f"{flag.key}={flag.value}{more}", seconds,
+            target, row.instead, evidence, moved,
         )  # fmt: skip
 
 
@@ -261,23 +234,10 @@ def _precision(job: TrainJob, s: Setting, present: Estimate, target: Estimate
                 "train in bf16 there (int8 by AQT or qwix doubles the rate where accuracy allows)",
                 "matmul time, less what it would be at the rate the recipe counts on",
             )  # fmt: skip
-    if wanted == "fp16" or any(f.kind == "loss_scaler" for f in job.flags):
-        flag = next((f for f in job.flags if f.kind == "loss_scaler"), None)
+    if wanted == "fp16" and not any(f.kind == "loss_scaler" for f in job.flags):
+        row = FLAG_RULES["loss_scaler"]
         yield _item(
-            "other", "fp16-gradscaler", "medium", flag or where,
-            "fp16 with a loss scaler: the scaler's check reads a device value every step", None,
-            target, "bf16 without a scaler: same exponent range as fp32", "format's own range",
+            row.topic, row.rule, row.severity, where,
+            "fp16: its range needs a loss scaler, whose check reads a device value every step",
+            None, target, row.instead, "the format's own range",
         )  # fmt: skip
-    for flag in job.flags:
-        if flag.kind == "tf32":
-            yield _item(
-                "other", "tf32-flag", "low", flag, f"{flag.key}={flag.value} has no effect there",
-                None, target, "jax.default_matmul_precision", "TF32 is an NVIDIA format",
-            )  # fmt: skip
-        elif flag.kind == "variable_length":
-            yield _item(
-                "shapes", "varlen-packing", "high", flag,
-                f"{flag.key}={flag.value}: lengths vary, and each distinct shape is compiled anew",
-                None, target, "pack to a fixed length with segment ids in splash attention",
-                "one compilation for each distinct shape",
-            )  # fmt: skip
