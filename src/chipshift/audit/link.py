@@ -399,12 +399,14 @@ def link(files: Sequence[FileFacts], entry: Key | None = None) -> Linked:
     linked.places = places(files, out, into, entry)
     kernels(files, index, out, linked.functions)
     for facts in files:
+        near = facts.module.rpartition(".")[0]
         missing = sum(
             1
             for dotted, _, _, _ in facts.import_lines
             if dotted.split(".")[0] in index.roots
-            and index.find(dotted, near=facts.module.rpartition(".")[0]) is None
-            and index.module(dotted, facts.module.rpartition(".")[0]) is None
+            and index.module(dotted, near) is None
+            and index.module(dotted.rpartition(".")[0], near) is None
+            and index.find(dotted, near=near) is None
         )
         linked.unresolved_imports += missing
         linked.unresolved_files += bool(missing)

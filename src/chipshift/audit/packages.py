@@ -126,6 +126,7 @@ PATHS: dict[str, str] = {
     "jax.experimental.mosaic.gpu": "jax-gpu-kernel",
     "torch.utils.cpp_extension": "cuda-extension",
     "numba.cuda": "cuda-extension",
+    "praxis.layers.gpu_fast_attention": "jax-gpu-kernel",
     "kernels.get_kernel": "triton-kernel",
     "kernels.use_kernel_forward_from_hub": "triton-kernel",
     "liger_kernel": "third-party-gpu-kernel",

@@ -128,7 +128,23 @@ def decorated(reader: Reader, node: ast.FunctionDef) -> None:
         return
 
 
+def fused_layer(reader: Reader, node: ast.Attribute, full: str) -> None:
+    """A layer of praxis that is a GPU kernel, named in a configuration."""
+    if "gpu_fast_attention" in full:
+        reader.hit(
+            "jax-gpu-kernel",
+            node,
+            f"{node.attr} is a GPU kernel",
+            targets=JAX,
+            cause="import praxis",
+        )
+
+
 def register(found: Detectors) -> None:
+    found.on_attribute(
+        "GpuTritonFusedDotProductAttention GpuTritonFusedLayerNorm GpuCudnnFusedDotProductAttention"
+        " GpuCudnnFusedDotProductAttentionWithLPB"
+    )(fused_layer)
     found.on_string("cudnn triton mosaic_gpu cudnn_flash_te")(implementation)
     found.on_call("jit pmap filter_jit")(in_loop)
     found.on_statement(ast.FunctionDef)(decorated)

@@ -180,6 +180,18 @@ def to_host(reader: Reader, node: ast.Call, full: str) -> None:
     )
 
 
+def moved(reader: Reader, node: ast.Call, full: str) -> None:
+    """``t.to("cpu")`` of a device value."""
+    if full or not isinstance(node.func, ast.Attribute) or not node.args:
+        return
+    first = node.args[0]
+    if not (isinstance(first, ast.Constant) and first.value == "cpu"):
+        return
+    owner = node.func.value
+    if reader.kind(owner) in ON_DEVICE and not COUNTS.search(text(owner)) and not _saved(reader):
+        reader.hit(SYNC, node, '.to("cpu") waits for the device', needs_step=True)
+
+
 def _saved(reader: Reader) -> bool:
     return any(
         isinstance(one, ast.Call) and tail(one.func) in ("save", "dump", "state_dict", "savez")
@@ -327,6 +339,7 @@ def counts(reader: Reader, node: ast.Call, full: str) -> None:
 def register(found: Detectors) -> None:
     found.on_call("item tolist")(item)
     found.on_call("cpu numpy")(to_host)
+    found.on_call("to")(moved)
     found.on_call("float int")(converted)
     found.on_call("print set_postfix set_description add_scalar")(shown)
     found.on_call("clip_grad_norm_")(clipped)
