@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import functools
 import re
 
 from chipshift.audit.names import words
@@ -141,6 +142,7 @@ HARMLESS = words(
 )
 
 
+@functools.lru_cache(maxsize=65536)
 def package_rule(module: str) -> str:
     """The rule of a dotted module or name that is outside the tree; "" when it is harmless."""
     for path, rule in PATHS.items():

@@ -77,6 +77,8 @@ class Reader:
         self.notes: dict[str, list[ast.AST]] = {}
         self.enclosing: list[ast.If] = []
         self.classes: list[ast.ClassDef] = []
+        self.words: dict[str, bool] = {}
+        self.decoding: dict[int, bool] = {}
         self.testing = False
         """Whether the expression being visited is the test of a branch."""
         self.detectors = _detectors()
@@ -123,6 +125,13 @@ class Reader:
             option = self.default(test)
         off = isinstance(option, ast.Constant) and (option.value is False)
         return name if off else ""
+
+    def mentions(self, word: str) -> bool:
+        """Whether the source has ``word`` anywhere: asked before a costly look."""
+        known = self.words.get(word)
+        if known is None:
+            known = self.words[word] = word in self.source
+        return known
 
     def has(self, *wanted: str) -> bool:
         return any(one in group for group in self.guards for one in wanted)

@@ -43,6 +43,8 @@ def sdpa_kernel(reader: Reader, node: ast.Call, full: str) -> None:
 
 
 def is_cuda_assert(reader: Reader, node: ast.Assert) -> None:
+    if not reader.mentions("is_cuda"):
+        return
     for one in walk(node.test):
         if isinstance(one, ast.Attribute) and one.attr == "is_cuda":
             flash = any(root.startswith("flash_attn") for root in reader.aliases.values())

@@ -70,7 +70,7 @@ def inductor_config(reader: Reader, node: ast.Assign) -> None:
 def stepped(reader: Reader) -> None:
     """A compiled function that steps a stateful optimizer without capturable=True (TorchTPU)."""
     node = reader.func.node
-    if node is None or "torch.compile" not in reader.source:
+    if node is None or not reader.mentions("torch.compile"):
         return
     compiled_here = any(
         reader.full(one.func if isinstance(one, ast.Call) else one) == "torch.compile"
@@ -92,7 +92,7 @@ def stepped(reader: Reader) -> None:
 
 
 def inference(reader: Reader, node: ast.With) -> None:
-    if "torch.compile" not in reader.source:
+    if not reader.mentions("torch.compile"):
         return
     for item in node.items:
         called = item.context_expr
@@ -108,6 +108,9 @@ def inference(reader: Reader, node: ast.With) -> None:
 def switched(reader: Reader, node: ast.If) -> None:
     """A graph that depends on the step number."""
     test = node.test
+    stepping = reader.func.role == "step" or reader.loops
+    if not stepping or not (reader.mentions("step %") or reader.mentions("% ")):
+        return
     numbers = [
         one
         for one in walk(test)

@@ -300,6 +300,8 @@ SAMPLER = "torch.utils.data.DistributedSampler"
 
 def script_seed(reader: Reader) -> None:
     """A script with one literal seed for every process: equal sample orders and noise."""
+    if not reader.mentions("manual_seed"):
+        return
     calls = {
         id(one): one
         for statement in reader.tree.body

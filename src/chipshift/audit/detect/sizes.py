@@ -271,12 +271,16 @@ def _decodes(reader: Reader, loop: ast.AST) -> bool:
     """A generation loop: its body calls a model and feeds what it made back in."""
     if reader.func.role == STEP and reader.func.fact.sure:
         return False
+    known = reader.decoding.get(id(loop))
+    if known is not None:
+        return known
     calls = samples = False
     for one in walk(loop):
         if isinstance(one, ast.Call):
             name = tail(one.func)
             calls = calls or name in ("model", "decoder", "net", "forward", "generator", "self")
             samples = samples or bool(re.search(r"argmax|multinomial|sample|topk|next_tok", name))
+    reader.decoding[id(loop)] = calls and samples
     return calls and samples
 
 
@@ -342,18 +346,20 @@ def _recurrent(node: ast.For) -> bool:
 
 
 def _feeds_back(node: ast.For) -> bool:
-    if any(isinstance(one, ast.Call) and tail(one.func) == "cat" for one in walk(node)):
-        return False  # a tensor that grows in the loop is its own finding
     for one in node.body:
         if not isinstance(one, ast.Assign):
             continue
         targets = {
             part.id for target in one.targets for part in walk(target) if isinstance(part, ast.Name)
         }
-        if any(isinstance(part, ast.Call) for part in walk(one.value)):
-            used = {part.id for part in walk(one.value) if isinstance(part, ast.Name)}
-            if targets & used:
-                return True
+        parts = list(walk(one.value))
+        if any(isinstance(part, ast.Call) for part in parts) and any(
+            isinstance(part, ast.Name) and part.id in targets for part in parts
+        ):
+            # A tensor that grows in the loop is its own finding.
+            return not any(
+                isinstance(part, ast.Call) and tail(part.func) == "cat" for part in walk(node)
+            )
     return False
 
 
