@@ -156,6 +156,14 @@ def test_rules_are_listed_and_explained(capsys) -> None:
     assert capsys.readouterr().out.startswith("# `bool-mask-select`")
 
 
+def test_code_on_numpy_alone_reads_no_device_array(code: Path, capsys) -> None:
+    step = "def training_step(x, mask):\n    return x[mask > 0].tolist()\n"
+    (code / "train.py").write_text("import numpy as np\n" + step)
+    assert found(answer(capsys, "train.py")) == set()
+    (code / "train.py").write_text("import numpy as np\nimport torch\n" + step)
+    assert "bool-mask-select" in {rule for rule, _ in found(answer(capsys, "train.py"))}
+
+
 # --- settings ----------------------------------------------------------------------------------
 
 

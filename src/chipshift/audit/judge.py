@@ -45,6 +45,11 @@ NO_PLACE = words(
 """Rules about how the step is set up: written at start-up, paid in the step."""
 
 
+OF_ARRAYS = words(
+    """bool-mask-select bool-mask-assign nonzero-dynamic unique-bincount-dynamic item-to-shape
+    data-dependent-branch growing-concat python-int-index host-sync-in-step host-sync-in-eval"""
+)
+"""Rules about what is done to a device array, which code on NumPy's has none of."""
 RAISES_ON_TORCH_XLA = frozenset({"activation-checkpoint"})
 """Rules that stop a run on torch_xla only; elsewhere the cost is memory that is not saved."""
 
@@ -160,7 +165,10 @@ def findings_of(
     """The findings of one file for one target (None: each once, with all its targets)."""
     groups: dict[tuple[str, str], list[tuple[Hazard, Severity, Loop]]] = defaultdict(list)
     unknown = Place(STEP, False)
+    on_host = _numpy_only(facts)
     for number, hazard in enumerate(facts.hazards):
+        if on_host and hazard.rule in OF_ARRAYS:
+            continue
         place = linked.places.get((facts.file, hazard.func), unknown)
         found = judged(hazard, place)
         if found is None:
@@ -180,6 +188,12 @@ def findings_of(
             out.append(finding)
     out.sort(key=lambda one: (one.cell or 0, one.line, one.rule))
     return out
+
+
+def _numpy_only(facts: FileFacts) -> bool:
+    """A file that imports NumPy and neither framework: its arrays are on the host."""
+    numpy = any(name.split(".")[0] == "numpy" for name in facts.imports.values())
+    return numpy and facts.jax_weight == 0
 
 
 def _finding(

@@ -121,8 +121,9 @@ def _rule(findings: Sequence[Finding], view: View, max_per_rule: int) -> Iterato
             yield from _finding(finding, view, width)
         yield from _wrapped(what, "    ")
     yield from _wrapped(general, "    ", "italic")
-    for instead in dict.fromkeys(f.instead for f in shown if f.instead):
-        yield from _wrapped(instead.replace("`", ""), "    ", "green", lead="instead: ")
+    for target, way in dict.fromkeys((f.target, f.instead) for f in shown if f.instead):
+        lead = f"instead ({target}): " if view.all_targets else "instead: "
+        yield from _wrapped(way.replace("`", ""), "    ", "green", lead=lead)
     known = (_figures(f.cost) for f in shown if not _unknown(f.cost))
     for formula in dict.fromkeys(known):
         yield from _wrapped(formula, "    ", "dim", lead="cost: ")
