@@ -3,7 +3,9 @@
 from chipshift.models.count import layer_params, params, params_active, params_embedding
 from chipshift.models.hf import read_config
 from chipshift.models.model import Attention, DenseMlp, Layer, Model
+from chipshift.models.preset import preset
 from chipshift.worked import Worked, leaf
+from chipshift.worked.leaves import with_sources
 
 LLAMA_8B = {
     "model_type": "llama",
@@ -100,6 +102,40 @@ def test_parts_of_a_layer() -> None:
     assert part.biases == 128 + 320
     assert (part.router, part.one_expert, part.experts, part.shared) == (0, 0, 0, 0)
     assert part.total == 12_288 + 32_768 + 160 + 448
+
+
+def test_a_mamba_layer() -> None:
+    # Mamba-2.8B: width 2560, 5120 channels inside, a state of 16, steps from rank 160, conv of 4
+    model = preset("mamba-2.8b")
+    maps = 2560 * 2 * 5120 + 5120 * (160 + 2 * 16) + 160 * 5120 + 5120 * 2560
+    conv, decay, skip = 5120 * 4, 5120 * 16, 5120
+    part = layer_params(model.layers[0][0], 2560)
+    assert part.mixer == maps + conv + decay + skip
+    assert part.biases == 5120 + 5120  # of the convolution and of the step
+    assert part.norms == 2560
+    assert params(model) == 64 * part.total + 2560 + 50280 * 2560
+
+
+def test_a_layer_of_the_gated_delta_rule_and_one_of_gated_attention() -> None:
+    # Qwen3-Next: 16 key and 32 value heads of 128; q and k 2048, v and z 4096, β and decay 32
+    model = preset("qwen3-next-80b-a3b")
+    linear = layer_params(model.layers[0][0], 2048)
+    maps = 2048 * (2 * 2048 + 2 * 4096) + 2048 * 2 * 32 + 4096 * 2048
+    assert linear.mixer == maps + 4 * (2 * 2048 + 4096) + 2 * 32
+    # 16 heads of 256 asked twice (query and gate), 2 of keys and of values
+    full = layer_params(model.layers[1][0], 2048)
+    assert full.attention == 2048 * 2 * 4096 + 2 * 2048 * 512 + 4096 * 2048
+    # 512 experts of 512 and one that all tokens visit, behind a gate of one channel
+    assert full.one_expert == 3 * 2048 * 512
+    assert full.shared == 3 * 2048 * 512 + 2048
+    assert [n for _, n in model.layers] == [36, 12]
+
+
+def test_a_recurrent_layer_shows_its_working() -> None:
+    layer = with_sources(preset("mamba-2.8b").layers[0][0], "config")
+    worked = layer_params(layer, 2560).mixer
+    assert isinstance(worked, Worked)
+    assert worked.value == layer_params(preset("mamba-2.8b").layers[0][0], 2560).mixer
 
 
 def test_counts_show_their_working() -> None:

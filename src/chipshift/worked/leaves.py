@@ -14,7 +14,8 @@ def with_sources(record: T, source: str | dict[str, str], unit: str | dict[str, 
     """The same dataclass with every number replaced by a leaf named after its field.
 
     Args:
-        record: a frozen dataclass; nested dataclasses are turned as well, other fields kept.
+        record: a frozen dataclass; nested dataclasses and tuples of them are turned as well, other fields
+            kept.
         source: of all fields, or by field name ("" key = the rest).
         unit: likewise.
     """
@@ -29,6 +30,8 @@ def with_sources(record: T, source: str | dict[str, str], unit: str | dict[str, 
             )
         elif is_dataclass(value) and not isinstance(value, type):
             changes[field.name] = with_sources(value, source, unit)
+        elif isinstance(value, tuple) and value and all(is_dataclass(one) for one in value):
+            changes[field.name] = tuple(with_sources(one, source, unit) for one in value)
     return replace(record, **changes)  # type: ignore[type-var]
 
 
