@@ -186,3 +186,11 @@ def test_many_targets_stay_below_two_megabytes_and_within_the_columns() -> None:
     )
     assert len(made.encode()) < 2_000_000
     assert "stacked" in made
+
+
+def test_a_ratio_in_the_working_is_the_ratio_of_the_answer() -> None:
+    for target, worked in zip(answer()["targets"], explained()["targets"], strict=True):
+        for key in ("step_time", "tokens_per_s_per_chip", "cost_per_token", "memory_headroom"):
+            assert worked["ratio"][key].value == pytest.approx(target["ratio"][key], rel=1e-9)
+        for key in ("days", "chip_hours", "usd"):
+            assert worked["long_run"][key].value == pytest.approx(target["long_run"][key], rel=1e-9)

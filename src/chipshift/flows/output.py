@@ -11,9 +11,9 @@ from chipshift.flows.assess import Assessment, Sizings, Target
 from chipshift.flows.launch import maxtext
 from chipshift.flows.options import Options
 from chipshift.flows.run import Run, explained_run, run_of
-from chipshift.flows.verdict import band_edge, flip_price, half_width, headroom, ratio_of
+from chipshift.flows.verdict import band_edge, flip_price, half_width, headroom, ratio_of, tokens_of
 from chipshift.machines.names import readings
-from chipshift.worked import leaf
+from chipshift.worked import leaf, rename
 from chipshift.worked.tree import as_json as worked_json
 
 SCHEMA = "chipshift/assess/1"
@@ -195,23 +195,30 @@ def with_working(e: Estimate) -> Estimate:
     return estimate(e.job, e.plan, e.machine, e.stack, price=e.price, explain=True)
 
 
+def _present(value: Any) -> Any:
+    """A figure of the present run under a name that tells it from the target's."""
+    return rename(value, f"present_{value.name}")
+
+
 def target_figures(now: Estimate, then: Estimate, options: Options) -> dict[str, Any]:
     """A target's figures, and its ratios to the present run, with their working."""
     cost = None
     if now.usd_per_1e12_tokens is not None and then.usd_per_1e12_tokens is not None:
-        cost = ratio_of(then.usd_per_1e12_tokens, now.usd_per_1e12_tokens)
+        cost = ratio_of(then.usd_per_1e12_tokens, _present(now.usd_per_1e12_tokens))
     flips = None
     if cost is not None and then.price.usd_per_chip_hour is not None:
         price = leaf(then.price.usd_per_chip_hour, "USD/chip-hour", "price", then.price.source)
         flips = flip_price(price, cost)
+    same = tokens_of(now) / tokens_of(then)
+    seconds = then.step_time_s if same == 1 else then.step_time_s * same
     own = half_width(then.error_band)
     width = leaf(own, "1", "median_error", then.error_band.basis)
     return {
         **figures_of(then, options),
         "ratio": {
-            "step_time": ratio_of(then.step_time_s, now.step_time_s),
+            "step_time": ratio_of(seconds, _present(now.step_time_s)),
             "tokens_per_s_per_chip": ratio_of(
-                then.tokens_per_s_per_chip, now.tokens_per_s_per_chip
+                then.tokens_per_s_per_chip, _present(now.tokens_per_s_per_chip)
             ),
             "cost_per_token": cost,
             "memory_headroom": headroom(then.memory["total"], then.available),

@@ -9,7 +9,15 @@ from chipshift.report.derivation import Book, figures_of, from_json, panel, writ
 from chipshift.report.lines import quantity
 from chipshift.report.pictures import breakdown_of, fabrics, frontier_of, memory_of, rooflines
 from chipshift.report.pictures import rulers_of as rulers
-from chipshift.report.rows import ROWS, cell, machine_text, plan_text, usd, value_at
+from chipshift.report.rows import (
+    cell,
+    machine_text,
+    plan_text,
+    rows_for,
+    times_the_tokens,
+    usd,
+    value_at,
+)
 from chipshift.report.terminal import proof_commands
 from chipshift.report.words import (
     GOOD,
@@ -55,14 +63,14 @@ def page(answer: Mapping[str, Any], explained: Mapping[str, Any],
         value_at=value_at, cell=cell, plan_text=plan_text, machine_text=machine_text, usd=usd,
         duration=duration, gib=gib, si=si, quantity=quantity, compared=compared,
         does_not_fit=does_not_fit, error_text=error_text, item_cost=item_cost, place=place,
-        verdict_words=verdict_words,
+        verdict_words=verdict_words, times_the_tokens=times_the_tokens,
     )  # fmt: skip
     across = columns(answer)
     fitting = [t for t in answer["targets"] if t.get("plan") is not None]
     return environment.get_template("page.html").render(
         answer=answer, job=answer["job"], present=answer["from"], targets=answer["targets"],
-        columns=across, stacked=" stacked" if len(across) > MOST_ACROSS else "", rows=ROWS,
-        book=book, version=__version__,
+        columns=across, stacked=" stacked" if len(across) > MOST_ACROSS else "",
+        rows=rows_for([e for _, _, e in across]), book=book, version=__version__,
         headline=headline(answer), good=GOOD, topics=TOPICS,
         relearn=by_weight(grouped(answer["relearn"])), proofs=proof_commands(answer),
         assumptions=assumptions(answer),

@@ -15,7 +15,7 @@ from chipshift.report.charts.frontier import Point, frontier
 from chipshift.report.charts.memory import memory
 from chipshift.report.charts.ratio import Ruler, rulers
 from chipshift.report.charts.roofline import Mark, Roof, roofline
-from chipshift.report.rows import plan_text
+from chipshift.report.rows import plan_text, times_the_tokens
 from chipshift.report.words import half_width, ratio_error
 
 LETTERS = string.ascii_uppercase + string.ascii_lowercase
@@ -44,7 +44,8 @@ def _runs(answer: Mapping[str, Any]) -> list[tuple[str, str, Mapping[str, Any]]]
         name = target["machine"]["name"]
         if target.get("unchanged_plan"):
             out.append((name, "present plan", target["unchanged_plan"]))
-        out.append((name, "best plan", target))
+        more = times_the_tokens(target, answer["from"])
+        out.append((name, "best plan" if more == 1 else f"best plan, {more:g}× the tokens", target))
     return out
 
 

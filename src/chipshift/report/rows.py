@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
@@ -42,6 +42,9 @@ def dollars(value: float) -> str:
     return f"${value:,.0f}"
 
 
+TOKENS = Row("Tokens a step", "job.tokens_per_step", lambda v: f"{v:,.0f}")
+"""Stands in the table where the machines' steps differ in tokens."""
+
 ROWS = (
     Row("Step time", "step_time_s", duration, -1),
     Row("Tokens/s a chip", "tokens_per_s_per_chip", lambda v: f"{v:,.0f}", 1),
@@ -54,6 +57,18 @@ ROWS = (
     Row("Cost of a step", "cost.usd_per_step", usd, -1),
     Row("Cost of 1e12 tokens", "cost.usd_per_1e12_tokens", dollars, -1),
 )
+
+
+def rows_for(columns: Sequence[Estimate]) -> tuple[Row, ...]:
+    """The rows of a table with these columns."""
+    differ = len({value_at(e, TOKENS.path) for e in columns}) > 1
+    return (TOKENS, *ROWS) if differ else ROWS
+
+
+def times_the_tokens(estimate: Estimate, present: Estimate) -> float:
+    """How many times the present run's tokens a step of this estimate has."""
+    own, now = value_at(estimate, TOKENS.path), value_at(present, TOKENS.path)
+    return float(own / now) if own and now else 1.0
 
 
 def value_at(tree: Any, path: str) -> Any:

@@ -8,7 +8,7 @@ from typing import Any
 
 from chipshift.machines.names import parse_machine
 from chipshift.report.lines import WIDTH, Line, Span, cut, indented, print_lines, quantity
-from chipshift.report.rows import ROWS, Row, cell, plan_text
+from chipshift.report.rows import Row, cell, plan_text, rows_for
 from chipshift.report.words import (
     by_weight,
     compared,
@@ -164,7 +164,7 @@ def _figures(answer: Mapping[str, Any], columns: Sequence[Mapping[str, Any]], wi
     yield [Span(pad + "".join(f"{n[: each - 1]:>{each}}" for n in names), "bold")]
     chips = [f"{c['machine']['chips']:,}" for c in columns]
     yield [Span(f"   {'Chips':<{LABEL - 3}}" + "".join(f"{t:>{each}}" for t in chips))]
-    for row in ROWS:
+    for row in rows_for(columns):
         yield from _figure(row, columns, each)
     if any(c.get("long_run") for c in columns):
         runs = [c.get("long_run") or {} for c in columns]
