@@ -93,7 +93,8 @@ NOT_TENSOR_TORCH = words(
     is_floating_point get_default_dtype is_autocast_enabled typename seed initial_seed
     autocast get_rng_state promote_types result_type jit are_deterministic_algorithms_enabled
     float32 float16 bfloat16 int64 int32 bool long float half double uint8 int8
-    get_float32_matmul_precision __version__ is_complex"""
+    get_float32_matmul_precision __version__ is_complex is_storage is_inference
+    is_inference_mode_enabled can_cast"""
 )
 JAX_ARRAY_ROOTS = ("jax.numpy.", "jax.lax.", "jax.nn.", "jax.random.", "jax.scipy.")
 NAME_CONFIG = re.compile(
@@ -380,6 +381,8 @@ class Inference:
     def boolean(self, node: ast.BoolOp) -> str:
         kind = UNKNOWN
         for value in node.values:
+            if isinstance(value, ast.Compare) and isinstance(value.ops[0], ast.Is | ast.IsNot):
+                return NUMBER  # `flag or x is None`: the other operand is a flag too
             kind = join(kind, self.of(value))
         return kind
 
