@@ -194,6 +194,9 @@ class GuardReader:
         written = text(left)
         if isinstance(left, ast.Call):
             written = text(left.func)
+        if isinstance(op, ast.In | ast.NotIn) and isinstance(right, ast.Set | ast.Tuple | ast.List):
+            members = {one.value if isinstance(one, ast.Constant) else None for one in right.elts}
+            return RANK0 if NAME_RANK.search(written) and members <= {0, -1, None} else ""
         if isinstance(value, str):
             return self._compared_string(value, written, op)
         if value is None and isinstance(op, ast.Is | ast.IsNot | ast.Eq | ast.NotEq):

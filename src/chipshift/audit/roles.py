@@ -50,7 +50,7 @@ HOST_NAME = re.compile(
 )
 
 
-STEPS = frozenset({"optimizer_step", "apply_gradients", "zero_grad", "loss_scaler", "amp_scaler"})
+STEPS = frozenset({"optimizer_step", "apply_gradients", "loss_scaler", "amp_scaler"})
 LOADER = re.compile(r"loader|data_iter|val_data|eval_data|test_data")
 NOT_STEP = re.compile(
     r"(Transform|Aug|Collat|Token|Process|Crop|Resize|Normaliz|ToTensor|Pad|Flip|Callback|Logger"

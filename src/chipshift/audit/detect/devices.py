@@ -282,6 +282,11 @@ def _moves(node: ast.stmt) -> bool:
 
 
 def asserted(reader: Reader, node: ast.Assert) -> None:
+    if reader.mentions("cuda.device_count") and "cuda.device_count" in ast.unparse(node.test):
+        reader.hit(
+            FALLBACK, node.test, "asserts that there are CUDA devices", targets=TORCH, raises=True
+        )
+        return
     if _asks_cuda(reader, node.test) and "available" in ast.unparse(node.test):
         reader.hit(FALLBACK, node.test, "asserts that CUDA is there", targets=TORCH, raises=True)
 

@@ -244,7 +244,7 @@ def seeds(reader: Reader, node: ast.Call, full: str) -> None:
         "torch.cuda.manual_seed_all",
         "lightning.seed_everything",
         "transformers.set_seed",
-    ) or tail(node.func) in ("set_seed", "seed_everything", "set_random_seed")
+    ) or re.search(r"(^|_)(init_|set_)?(random_)?seeds?(_everything)?$", tail(node.func))
     if not known or not node.args:
         return
     argument = node.args[0]
@@ -381,6 +381,9 @@ def _device_work(reader: Reader, body: list[ast.stmt]) -> tuple[bool, int] | Non
             if COMPUTE.match(name) or module:
                 return True, one.lineno
             full = reader.full(one.func)
+            runs = re.search(r"(^|\.)(val|validate|evaluator|validator|tester)\.", text(one.func))
+            if runs and name in ("run", "evaluate", "validate", "test"):
+                return True, one.lineno
             evaluates = re.match(
                 r"(run_|do_|_)?(evaluate?|validate?|validation|eval_model|sample_images|generate"
                 r"|log_validation|test)(_|$)",
@@ -418,9 +421,10 @@ def register(found: Detectors) -> None:
     found.on_call("pmap")(pmap)
     found.on_attribute("pmap")(lambda reader, node, full: _decorator_pmap(reader, node, full))
     found.on_call("devices device_count")(all_devices)
-    found.on_call("manual_seed seed manual_seed_all set_seed seed_everything set_random_seed")(
-        seeds
-    )
+    found.on_call(
+        "manual_seed seed manual_seed_all set_seed seed_everything set_random_seed init_seeds "
+        "set_seeds seed_all random_seed init_seed setup_seed"
+    )(seeds)
     found.finish.append(script_seed)
     found.on_statement(ast.If)(alone)
 

@@ -76,6 +76,8 @@ def padded(reader: Reader, node: ast.Call, full: str) -> None:
     ):
         reader.hit(RAGGED, node, f"{name} pads each batch to its own longest sample")
     for keyword in node.keywords:
+        if keyword.arg == "rect" and ast.unparse(keyword.value) == "True":
+            reader.hit(RAGGED, keyword, "rectangular batches: each has its own image size")
         if (
             keyword.arg == "group_by_length"
             and isinstance(keyword.value, ast.Constant)
@@ -91,6 +93,19 @@ def sequences(reader: Reader, node: ast.Call, full: str) -> None:
         return
     if name == "pad_sequence":
         reader.hit(RAGGED, node, "pad_sequence() pads to the longest of the batch")
+
+
+def scaled(reader: Reader, node: ast.Call, full: str) -> None:
+    """A random image size drawn in the step (multi-scale training)."""
+    if not full.startswith("random.") or not reader.loops or reader.local != STEP:
+        return
+    for one in reversed(reader.parents):
+        if isinstance(one, ast.Assign):
+            if re.match(
+                r"(sz|size|imgsz|img_size|new_size|scale|resolution)$", tail(one.targets[0])
+            ):
+                reader.hit(RAGGED, node, "the image size changes from step to step")
+            return
 
 
 def by_tokens(reader: Reader, node: ast.Call, full: str) -> None:
@@ -421,6 +436,7 @@ def register(found: Detectors) -> None:
     found.any_call.append(lambda reader, node, callee: padded(reader, node, callee))
     found.on_call("pad_sequence pad_across_processes")(sequences)
     found.any_call.append(lambda reader, node, callee: by_tokens(reader, node, callee))
+    found.on_call("randrange randint choice uniform")(scaled)
     found.on_call("max")(longest)
     found.on_statement(ast.Assign)(grows)
     found.subscripts.append(tied_index)
