@@ -43,6 +43,9 @@ CALLS = [
     ("fabric", "h100*128", "--mesh", "dp=2,fsdp=8,tp=8"),
     ("fabric", "trn2*16", "--mesh", "fsdp=16,tp=4"),
     ("audit", str(ROOT / "src" / "chipshift" / "worked")),
+    ("roofline", TORCHTITAN, "--on", "h100*128", "--on", "v6e", "--on", "v7x"),
+    ("roofline", str(EXAMPLES / "deepseek-v3-megatron.sh"), "--on", "v5p:4x4x4"),
+    ("validate", str(ROOT / "tests" / "cli" / "measured.jsonl")),
 ]  # fmt: skip
 
 

@@ -7,7 +7,19 @@ from typing import Annotated, Any
 
 import typer
 
-from chipshift.cli.inputs import Explain, Files, Json, Model, On, Set, load, options_of, print_json
+from chipshift.cli.inputs import (
+    Explain,
+    Files,
+    Json,
+    Model,
+    On,
+    Set,
+    check_place,
+    load,
+    options_of,
+    part_of,
+    print_json,
+)
 from chipshift.cli.progress import working
 from chipshift.errors import InputError
 from chipshift.estimate.output import figure
@@ -100,38 +112,12 @@ def write_report(path: str, found: Assessment, answer: dict[str, Any]) -> None:
     roofs = [of_estimate(e) for e in (found.present, *fitting)]
     text = page(answer, explained_json(found), roofs)
     target = Path(path)
-    part = _part(target)
+    part = part_of(target)
     try:
         part.write_text(text, "utf8")
         part.replace(target)
     except OSError as error:
         raise InputError(f"--html {path}: cannot be written ({error.strerror})") from None
-
-
-def check_place(path: str) -> None:
-    """Refuse a report's path before anything is worked out.
-
-    Raises:
-        InputError: a folder, or a place where no file can be written.
-    """
-    target = Path(path)
-    try:
-        if target.is_dir():
-            raise InputError(f"--html {path} is a folder; expected the name of a file in it")
-        target.parent.mkdir(parents=True, exist_ok=True)
-        part = _part(target)
-        part.write_bytes(b"")
-        part.unlink()
-    except (OSError, ValueError) as error:
-        if isinstance(error, InputError):
-            raise
-        reason = getattr(error, "strerror", None) or str(error)
-        raise InputError(f"--html {path}: cannot be written ({reason})") from None
-
-
-def _part(target: Path) -> Path:
-    """Where a page is written before it takes its name."""
-    return target.with_name(f".{target.name[:200]}.part")
 
 
 def _explain(found: Assessment, answer: dict[str, Any], path: str, as_json: bool) -> int:

@@ -91,6 +91,8 @@ def command(
     from chipshift.audit.settings import read_settings
 
     floor, limit = _severity("--min-severity", min_severity), _severity("--fail-on", fail_on)
+    if not os.path.lexists(path) and len(str(path)) > 255:  # no file system takes such a name
+        raise InputError(f"{path}: no such file or folder")
     settings = read_settings(path)
     lines = SourceLines(path)
     accepted = baseline or settings.baseline

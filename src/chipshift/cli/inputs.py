@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import sys
+from pathlib import Path
 from typing import Annotated, Any
 
 import typer
@@ -121,3 +122,29 @@ def finite(value: Any) -> Any:
     if isinstance(value, dict):
         return {key: finite(one) for key, one in value.items()}
     return [finite(one) for one in value] if isinstance(value, list) else value
+
+
+def check_place(path: str) -> None:
+    """Refuse a report's path before anything is worked out.
+
+    Raises:
+        InputError: a folder, or a place where no file can be written.
+    """
+    target = Path(path)
+    try:
+        if target.is_dir():
+            raise InputError(f"--html {path} is a folder; expected the name of a file in it")
+        target.parent.mkdir(parents=True, exist_ok=True)
+        part = part_of(target)
+        part.write_bytes(b"")
+        part.unlink()
+    except (OSError, ValueError) as error:
+        if isinstance(error, InputError):
+            raise
+        reason = getattr(error, "strerror", None) or str(error)
+        raise InputError(f"--html {path}: cannot be written ({reason})") from None
+
+
+def part_of(target: Path) -> Path:
+    """Where a page is written before it takes its name."""
+    return target.with_name(f".{target.name[:200]}.part")

@@ -7,10 +7,11 @@ from typing import Annotated
 
 import typer
 
-from chipshift.cli.inputs import Files, Json, Model, Set, print_json, read_pairs
+from chipshift.cli.inputs import Files, Json, Model, Set, check_place, print_json, read_pairs
 from chipshift.errors import InputError
 from chipshift.estimate.setting import Setting, setting
 from chipshift.estimate.stack import default_stack
+from chipshift.flows.options import by_chip
 from chipshift.flows.roofline import of_one_sequence
 from chipshift.flows.sizing import machines_of
 from chipshift.jobs.job import TrainJob
@@ -50,8 +51,10 @@ def command(
     """
     if not 0 < sequences < 1e6:
         raise InputError(f"--sequences {sequences:g}: expected above 0, below 1e6")
+    if html:
+        check_place(html)
     job = read_job(files, model=model or None, overrides=read_pairs(set_, "--set"))
-    stacks = read_pairs(stack, "--stack")
+    stacks = by_chip(read_pairs(stack, "--stack", "v6e=maxtext"))
     settings = [(name, _setting(job, name, stacks)) for name in dict.fromkeys(on)]
     _check_cut(settings[0][1], tp, ep)
     found = of_one_sequence(settings, sequences, tp, ep)

@@ -8,6 +8,7 @@ from typing import Annotated
 
 import typer
 
+from chipshift.cli.inputs import check_place
 from chipshift.errors import InputError
 
 
@@ -49,6 +50,8 @@ def command(
     from chipshift.validate.table import print_report
 
     limit = _fraction(fail_over)
+    if html is not None:
+        check_place(str(html))
     names = ("measured_training.jsonl", "nanotron_h100_sweep.csv")
     rows = [row for path in ([data] if data else map(carried, names)) for row in read_data(path)]
     report = run(rows, everything=everything)
@@ -76,6 +79,9 @@ def _fraction(text: str | None) -> float | None:
     if text is None:
         return None
     try:
-        return float(text[:-1]) / 100 if text.endswith("%") else float(text)
+        share = float(text[:-1]) / 100 if text.endswith("%") else float(text)
     except ValueError:
-        raise InputError(f"--fail-over '{text}': expected a fraction (0.07) or '7%'") from None
+        share = float("nan")
+    if not 0 < share < float("inf"):
+        raise InputError(f"--fail-over '{text}': expected a fraction (0.07) or '7%'")
+    return share

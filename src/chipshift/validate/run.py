@@ -31,6 +31,9 @@ from chipshift.validate.score import (
 )
 from chipshift.validate.sweep import read_sweep
 
+LINE_LIMIT = 1_000_000
+"""Characters of a first line that are looked at to tell the format."""
+
 
 def read_data(path: Path) -> list[Case | Skip]:
     """Rows of a records file (JSON a line) or of the sweep (CSV).
@@ -40,8 +43,12 @@ def read_data(path: Path) -> list[Case | Skip]:
     """
     if not path.is_file():
         raise InputError(f"{path}: no such file (expected measured runs, .jsonl or .csv)")
-    with path.open(encoding="utf8") as file:
-        first = file.readline()
+    try:
+        with path.open(encoding="utf8") as file:
+            first = file.readline(LINE_LIMIT)
+    except (OSError, UnicodeDecodeError) as error:
+        why = getattr(error, "strerror", None) or "not UTF-8 text"
+        raise InputError(f"{path}: cannot be read ({why})") from None
     if first.lstrip().startswith("{"):
         return read_records(path)
     if "," in first:
