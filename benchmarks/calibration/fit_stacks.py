@@ -1,12 +1,15 @@
 """Fit every stack's constants on the carried runs and write ``estimate/stacks/*.toml``.
 
-usage: fit_stacks.py OUT_DIR [STACK...]
+usage: fit_stacks.py OUT_DIR FITTED_JSON [STACK...]
+
+FITTED_JSON is ``src/chipshift/validate/data/fitted.json``; a fit starts from what it holds.
 
 Constants set by hand (memory, kernels that a stack lacks) stand in BY_HAND with their evidence.
 """
 
 from __future__ import annotations
 
+import json
 import sys
 from collections import defaultdict
 from pathlib import Path
@@ -144,7 +147,7 @@ INHERITS = {
 
 
 def main() -> None:
-    out = Path(sys.argv[1])
+    out, store = Path(sys.argv[1]), Path(sys.argv[2])
     out.mkdir(parents=True, exist_ok=True)
     records = [c for c in read_data(carried("measured_training.jsonl")) if isinstance(c, Case)]
     sweep = [c for c in read_data(carried("nanotron_h100_sweep.csv")) if isinstance(c, Case)]
@@ -155,13 +158,17 @@ def main() -> None:
         text = f"# {stack} has too few usable runs of its own: it takes {parent}'s ({why}).\n"
         (out / f"{stack}.toml").write_text(text + f'inherits = "{parent}"\n')
     for stack, cases in stacks.items():
-        if sys.argv[2:] and stack not in sys.argv[2:]:
+        if sys.argv[3:] and stack not in sys.argv[3:]:
             continue
         runs = usable(cases)
         if len(runs) < 3 or stack in INHERITS:
             continue
         fit = Fit(runs)
-        x = fit.solve()
+        x = fit.solve(fit.stored())
+        known = json.loads(store.read_text()) if store.is_file() else {}
+        store.write_text(
+            json.dumps(known | {stack: fit.values(x)}, indent=1, sort_keys=True) + "\n"
+        )
         (out / f"{stack}.toml").write_text(write(stack, fit, x))
         print(stack, summary(list(np.expm1(fit.log_times(x) - fit.truth))), flush=True)
 

@@ -7,7 +7,7 @@ import pytest
 from chipshift.errors import InputError
 from chipshift.estimate import stack as stacks
 from chipshift.estimate.score import expert_overlap, handover, host_time, other_time, routed_ops
-from chipshift.estimate.traffic import in_place
+from chipshift.estimate.traffic import in_place, node_latency
 from chipshift.parallel.traffic import once_per_node
 
 
@@ -48,6 +48,11 @@ def test_experts_launch_ops_of_their_own() -> None:
 
 def test_a_collective_beside_compute_is_slower() -> None:
     assert in_place(1.0, 0.5) == pytest.approx(2.0)
+
+
+def test_tensor_parallel_over_nodes_waits_for_each() -> None:
+    assert node_latency(1e-3, 4.0) == pytest.approx(4e-3)
+    assert node_latency(1e-3, 1.0) == 0.0
 
 
 STACK = """

@@ -45,8 +45,8 @@ class Stack:
         host_drag: more host time an op for each doubling of tp, where there is a pipeline.
         pp_stall_s: time a microbatch that a pipeline between nodes loses to its own hand-over,
             for one stage of very many ((pp − 1)/pp of it at pp stages).
-        tp_across_scale: speed of tensor-parallel collectives over several nodes, in a step over
-            alone.
+        tp_across_scale, tp_across_latency_s: speed of tensor-parallel collectives over several
+            nodes, in a step over alone; and what each pair of them waits for every node.
         tp_overlap, cp_overlap, ep_overlap, pp_overlap: share of these collectives hidden.
         ep_overlap_interleaved: the same of the expert all-to-all where virtual stages let another
             microbatch compute meanwhile.
@@ -98,6 +98,7 @@ class Stack:
     host_drag: float = 0.0
     pp_stall_s: float = 0.0
     tp_across_scale: float = 1.0
+    tp_across_latency_s: float = 0.0
     ops_of_routing: float = 0.0
     ops_per_expert: float = 0.0
     ep_once_per_node: float = 0.0

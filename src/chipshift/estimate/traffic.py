@@ -46,6 +46,12 @@ def in_place(alone_s: Number, scale: Number) -> Number:
     return alone_s / scale
 
 
+@formula(unit="s", source="each node that a tensor-parallel group spans adds to the wait")
+def node_latency(latency_s: Number, nodes: Number) -> Number:
+    """Seconds that collectives over several nodes wait beside their transfer; 0 inside one."""
+    return latency_s * nodes * np.where(nodes > 1, 1.0, 0.0)
+
+
 @dataclass(frozen=True)
 class LayerTraffic:
     """Collectives of one layer, seconds.
@@ -80,6 +86,7 @@ def layer_traffic(s: Setting, c: Columns, sequence_parallel: bool, cp_kind: str,
     else:
         pair = collective_time("all_reduce", v_tp, tp)
     pair = in_place(pair, np.where(tp.n_out > 1, s.stack.tp_across_scale, 1.0))
+    pair = pair + node_latency(s.stack.tp_across_latency_s, tp.n_out)
     zero: Number = 0.0
     cp_forward = cp_backward = ep_each = zero
     if attention is not None:

@@ -15,8 +15,8 @@ from chipshift.validate.score import Summary, summary
 def cross_validate(cases: list[Case]) -> dict[str, Summary]:
     """Summaries by chip of grade A pretraining runs, each timed under constants fitted without it.
 
-    Stack by stack: all constants are fitted, then for each model of a publisher once more without
-    its runs on that chip (one Gauss-Newton step from the full fit, which the priors keep small).
+    Stack by stack, for each model of a publisher on a chip: one Gauss-Newton step from the carried
+    fit to the constants that the other runs alone would give; the priors keep the step small.
     """
     errors: dict[str, list[float]] = defaultdict(list)
     for (chip, _), found in left_out(cases).items():
@@ -41,7 +41,8 @@ def left_out(cases: list[Case]) -> dict[tuple[str, str], list[float]]:
 
 def left_out_errors(fit: Fit) -> dict[str, list[float]]:
     """Signed relative errors by chip, each run timed without its own group."""
-    x = fit.solve()
+    x = fit.stored()
+    fit.choose(x)
     fit.normal(x, np.ones(len(fit.runs)))
     groups: dict[tuple[str, ...], list[int]] = defaultdict(list)
     for j, run in enumerate(fit.runs):

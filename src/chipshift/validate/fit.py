@@ -7,10 +7,13 @@ cannot bend a constant.
 
 from __future__ import annotations
 
+import functools
+import json
 import math
 from collections import Counter
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
+from importlib import resources
 from typing import Any
 
 import numpy as np
@@ -110,6 +113,16 @@ class Fit:
             for r in runs
         ]
 
+    def stored(self) -> Floats:
+        """The constants of the last fit that the package carries; their priors where it has none."""
+        known = stored_fits().get(self.stack, {})
+        return np.array(
+            [
+                _in(free, known[name]) if (name := label(free, value)) in known else prior
+                for (free, value), prior in zip(self.keys, self.prior, strict=True)
+            ]
+        )
+
     def constants(self, x: Floats, case: Case) -> dict[str, float]:
         """The constants that hold for a run: own values, times those of narrower scopes."""
         out = dict(FIXED.get(self.stack, {}))
@@ -164,15 +177,26 @@ class Fit:
         matrix = self.slope.T @ (w[:, None] * self.slope) + np.diag(1 / self.sd**2)
         return matrix, self.slope.T @ (w * self.error) + (x - self.prior) / self.sd**2
 
+    def values(self, x: Floats) -> dict[str, float]:
+        """The fitted values by label, to be stored."""
+        return {
+            label(free, value): float(f"{_out(free, z):.6g}")
+            for (free, value), z in zip(self.keys, x, strict=True)
+        }
+
+    def choose(self, x: Floats) -> None:
+        """Take the least rematerialisation that fits wherever a source does not state it."""
+        for run in self.runs:
+            if len(run.choices) > 1:
+                run.choose(self.constants(x, run.case))
+
     def solve(self, start: Floats | None = None, most: int = 15) -> Floats:
         """Gauss-Newton with halving; an unstated remat is chosen anew in the first steps."""
         x = self.prior.copy() if start is None else start.copy()
         everything = np.ones(len(self.runs))
         for step in range(most):
             if step < 5:
-                for run in self.runs:
-                    if len(run.choices) > 1:
-                        run.choose(self.constants(x, run.case))
+                self.choose(x)
             matrix, right = self.normal(x, everything)
             move = np.clip(-np.linalg.solve(matrix, right), -0.6, 0.6)
             before, size = self.loss(x), 1.0
@@ -191,6 +215,19 @@ class Fit:
         keep[list(left_out)] = 0.0
         matrix, right = self.reduced(x, keep)
         return x - np.clip(np.linalg.solve(matrix, right), -0.6, 0.6)
+
+
+def label(free: Free, value: str) -> str:
+    """Name of one fitted value: ``memory_scale/chip:v6e``, with × where it multiplies."""
+    return f"{free.name}/{'×' if free.times else ''}{free.scope}:{value}"
+
+
+@functools.cache
+def stored_fits() -> dict[str, dict[str, float]]:
+    """Fitted values by stack, as benchmarks/calibration/fit_stacks.py left them."""
+    file = resources.files("chipshift.validate") / "data" / "fitted.json"
+    found: dict[str, dict[str, float]] = json.loads(file.read_text("utf8"))
+    return found
 
 
 def _configuration(case: Case) -> tuple[Any, ...]:
