@@ -100,9 +100,9 @@ _MEGATRON = (
 )
 
 _NANOTRON = (
-    Free("matmul_scale", "stack", 0.78, 0.03),
-    Free("attention_scale", "stack", 0.4, 0.15),
-    Free("memory_scale", "stack", 0.8, 0.1),
+    Free("matmul_scale", "stack", 0.82, 0.015),
+    Free("attention_scale", "stack", 0.4, 0.1),
+    Free("memory_scale", "stack", 0.9, 0.05),
     Free("host_s_per_op", "stack", 1.9e-5, 0.2),
     Free("host_drag", "stack", 1.2, 0.4),
     Free("pp_stall_s", "era", 1.4, 0.2, priors={"1": 0.01}),
