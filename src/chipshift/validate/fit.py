@@ -114,7 +114,7 @@ class Fit:
         ]
 
     def stored(self) -> Floats:
-        """The constants of the last fit that the package carries; their priors where it has none."""
+        """The constants of the last fit that the package carries, else their priors."""
         known = stored_fits().get(self.stack, {})
         return np.array(
             [
