@@ -59,6 +59,9 @@ PUBLISHED = {
     "qwen3-next-80b-a3b": 80e9,
     "mamba-2.8b": 2.77e9,
     "jamba-v0.1": 51.6e9,
+    "tinyllama-1.1b": 1.10e9,
+    "smollm2-135m": 134.5e6,
+    "smollm3-3b": 3.08e9,
     "bert-base": 110e6,
     "modernbert-large": 395e6,
 }
@@ -137,6 +140,24 @@ def test_torchtitan_8b_is_llama_31_8b() -> None:
 )
 def test_spellings_of_one_model(spelling: str) -> None:
     assert preset(spelling).name == "llama-3.1-8b"
+
+
+@pytest.mark.parametrize(
+    ("spelling", "name"),
+    [
+        ("mistralai/Mistral-7B-Instruct-v0.3", "mistral-7b-v0.3"),
+        ("mistralai/Mixtral-8x7B-Instruct-v0.1", "mixtral-8x7b"),
+        ("google/gemma-2-9b-it", "gemma-2-9b"),
+        ("Qwen/Qwen2.5-7B-Instruct", "qwen2.5-7b"),
+        ("Qwen/Qwen3-30B-A3B-Base", "qwen3-30b-a3b"),
+        ("meta-llama/Llama-2-7b-chat-hf", "llama-2-7b"),
+        ("TinyLlama/TinyLlama-1.1B-Chat-v1.0", "tinyllama-1.1b"),
+        ("deepseek-ai/DeepSeek-R1", "deepseek-v3"),
+        ("openai/gpt-oss-20b", "gpt-oss-20b"),
+    ],
+)
+def test_a_model_trained_further_is_its_base(spelling: str, name: str) -> None:
+    assert preset(spelling).name == name
 
 
 def test_llama_3_and_31_are_told_apart() -> None:

@@ -13,7 +13,7 @@ from chipshift.models.hf import read_config
 from chipshift.models.model import Model
 
 FOLDER = Path(__file__).parent / "presets"
-_TRAINED_FURTHER = re.compile(r"(instruct|chat|base|it|pt|hf)$")
+_TRAINED_FURTHER = re.compile(r"instruct|chat|base|(it|pt|hf)$")
 
 
 @cache
