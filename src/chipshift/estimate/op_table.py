@@ -11,6 +11,7 @@ from typing import Any
 import numpy as np
 
 from chipshift.estimate.setting import Setting
+from chipshift.estimate.stack import Stack
 from chipshift.estimate.work import (
     attention_bytes,
     attention_kernel_of,
@@ -135,7 +136,7 @@ def _matmul_rows(op: Op, s: Setting, count: int) -> list[OpTime]:
         launch = float(kernel.launch_s)
         bound = _bound(compute, memory, launch)
         why = {
-            "compute": _why_compute(float(m), float(n), float(k), kernel, rows),
+            "compute": _why_compute(float(m), float(n), float(k), kernel, rows, s.stack),
             "hbm": _why_hbm(float(op.flops), float(moved), kernel.peak_flop_per_s, kernel),
             "overhead": _why_launch(launch, compute, memory),
         }[bound]
@@ -156,7 +157,8 @@ def _attention_rows(op: Op, s: Setting, count: int) -> list[OpTime]:
         share = float(roof.attention_share(op.keys, e_max, half))
         launch = float(kernel.launch_s)
         bound = _bound(float(compute), float(memory), launch)
-        if bound == "compute" and share < ON_CHIP_SHARE * float(s.kernels.plain.e_max):
+        alone = share / float(s.stack.attention_scale)
+        if bound == "compute" and alone < ON_CHIP_SHARE * float(s.kernels.plain.e_max):
             bound = "on_chip"
         out.append(OpTime(
             op.name + phase, op.kind, count, float(op.flops) * work, moved * traffic,
@@ -185,22 +187,29 @@ def _bound(compute_s: float, memory_s: float, launch_s: float) -> str:
     return "compute" if compute_s >= memory_s else "hbm"
 
 
-def _why_compute(m: float, n: float, k: float, kernel: MatmulKernel, rows: Any) -> str:
-    """Peak times the shares that the shape leaves of it."""
+def _why_compute(m: float, n: float, k: float, kernel: MatmulKernel, rows: Any, stack: Stack
+                 ) -> str:  # fmt: skip
+    """Peak times the shares that the shape, and the stack in a real step, leave of it."""
     sizes = ((m, kernel.tile_m), (n, kernel.tile_n), (k, kernel.tile_k))
     useful = float(np.prod([size / float(roof.padded(size, tile)) for size, tile in sizes]))
     wave = float(roof.wave_share(m, n, kernel.tile_m, kernel.tile_n, kernel.units,
                                  kernel.wave_softness))  # fmt: skip
     ramp = float(roof.reduction_share(k if rows is None else rows, kernel.k_half))
-    e_max = float(kernel.e_max)
+    e_max, scale = float(kernel.e_max), float(stack.matmul_scale)
     of = "rows an expert" if rows is not None else "reduction"
     length = k if rows is None else float(rows)
-    parts = [f"{e_max:.0%} for large shapes", f"{of} of {length:,.0f} {ramp:.0%}"]
+    parts = [f"{e_max / scale:.0%} for large shapes", f"{of} of {length:,.0f} {ramp:.0%}"]
     if useful < 0.995:
         parts.append(f"tiles {useful:.0%} full")
     if wave < 0.995:
         parts.append(f"waves {wave:.0%} full")
+    parts += _in_a_step(scale, stack)
     return f"{e_max * useful * wave * ramp:.0%} of peak: " + ", ".join(parts)
+
+
+def _in_a_step(scale: float, stack: Stack) -> list[str]:
+    """What the stack reaches in a step of what the kernel reaches alone, where they differ."""
+    return [] if scale == 1 else [f"{scale:.0%} of that in a step of {stack.name}"]
 
 
 def _why_hbm(flops: float, moved: float, peak: float, kernel: MatmulKernel) -> str:
@@ -220,7 +229,9 @@ def _why_attention(bound: str, share: float, kernel: AttentionKernel, s: Setting
         return _why_launch(launch, compute, memory)
     if bound == "hbm":
         return f"reading q, k, v takes {memory / compute:.1f} times what the matmuls take"
-    reach = f"{share:.0%} of peak at {keys:,.0f} keys a query"
+    scale = float(s.stack.attention_scale)
+    more = "".join(f", {words}" for words in _in_a_step(scale, s.stack))
+    reach = f"{share / scale:.0%} of peak at {keys:,.0f} keys a query{more}"
     if bound == "on_chip":
         large = float(s.kernels.plain.e_max)
         return f"{reach} (large matmuls {large:.0%}): softmax stands between its two matmuls"
