@@ -180,6 +180,8 @@ def _plain(infer: Inference, node: ast.Call, name: str) -> str:
         if any(one in ON_DEVICE or one == TENSORS for one in kinds):
             return TENSOR
         return NUMBER if all(one == NUMBER for one in kinds) else UNKNOWN
+    if name in infer.jitted:
+        return TENSORS
     if name in infer.returns:
         return _returned(infer, name)
     binding = infer.scope.find(name)

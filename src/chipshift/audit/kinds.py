@@ -173,6 +173,7 @@ class Inference:
         self.attributes: dict[str, Binding] = {}
         self.returns: dict[str, list[ast.expr]] = {}
         self.modules: set[str] = set()
+        self.jitted: set[str] = set()
         self.depth = 0
 
     def looks_like_module(self, name: str) -> bool:

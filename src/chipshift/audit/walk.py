@@ -64,6 +64,7 @@ class Reader:
         self.infer = Inference(self.aliases)
         self.infer.returns = outline.returns
         self.infer.modules = outline.modules
+        self.infer.jitted = outline.jitted if facts.uses_jax else set()
         self.guards: list[frozenset[str]] = []
         self.loops: list[Loop] = []
         self.parents: list[ast.AST] = []

@@ -30,7 +30,7 @@ LOSSY = re.compile(
 SHAPERS = words(
     """view reshape narrow arange range zeros ones empty full split expand repeat_interleave
     new_zeros new_ones new_full pad linspace eye randn rand unfold all_to_all_single repeat
-    tile broadcast_to trange islice"""
+    tile broadcast_to trange islice interpolate resize"""
 )
 
 
@@ -184,7 +184,10 @@ def moved(reader: Reader, node: ast.Call, full: str) -> None:
     """``t.to("cpu")`` of a device value."""
     if full or not isinstance(node.func, ast.Attribute) or not node.args:
         return
-    first = node.args[0]
+    first: ast.expr | None = node.args[0]
+    if isinstance(first, ast.Name):
+        made = reader.value(first)
+        first = made.args[0] if isinstance(made, ast.Call) and made.args else first
     if not (isinstance(first, ast.Constant) and first.value == "cpu"):
         return
     owner = node.func.value
