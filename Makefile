@@ -4,7 +4,7 @@ VENV := .venv
 BIN := $(VENV)/bin
 PIP := $(BIN)/python -m pip --disable-pip-version-check --no-input -q
 REPORT := out/report.html
-CODE := src tests benchmarks $(wildcard docs/*.py)
+CODE := src tests benchmarks $(wildcard docs/*.py) scripts
 
 .PHONY: help demo test lint format lock readme clean
 

@@ -131,6 +131,8 @@ def test_sarif_and_annotations_name_the_file_from_the_repositorys_root(code: Pat
     ("arguments", "complaint"),
     [
         (["nowhere.py"], "no such file or folder"),
+        (["trian.py"], "did you mean 'train.py'"),
+        (["https://example.org/a/b"], "clone it first"),
         (["train.py", "--target", "torchtpux"], "did you mean 'torchtpu'"),
         (["train.py", "--rule", "flash-atn-kernel"], "did you mean 'flash-attn-kernel'"),
         (["train.py", "--fail-on", "hihg"], "did you mean 'high'"),

@@ -68,7 +68,8 @@ def discover(path: str | Path, exclude: Iterable[str] = ()) -> Iterator[TreeFile
     """
     root = Path(path)
     if not root.exists():
-        what = "; clone it first and name the folder" if "://" in str(path) else _sibling(root)
+        address = re.match(r"(\w+:/|git@)", str(path))  # a Path has one slash left of two
+        what = "; clone it first and name the folder" if address else _sibling(root)
         raise InputError(f"{path}: no such file or folder{what}")
     if root.is_file():
         yield TreeFile(root, root.name, _kind_of_named(root))
