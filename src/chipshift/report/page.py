@@ -21,12 +21,12 @@ from chipshift.report.rows import (
 from chipshift.report.terminal import proof_commands
 from chipshift.report.words import (
     GOOD,
-    TOPICS,
     by_weight,
     compared,
     does_not_fit,
     error_text,
     grouped,
+    half_width,
     headline,
     item_cost,
     place,
@@ -71,7 +71,7 @@ def page(answer: Mapping[str, Any], explained: Mapping[str, Any],
         answer=answer, job=answer["job"], present=answer["from"], targets=answer["targets"],
         columns=across, stacked=" stacked" if len(across) > MOST_ACROSS else "",
         rows=rows_for([e for _, _, e in across]), book=book, version=__version__,
-        headline=headline(answer), good=GOOD, topics=TOPICS,
+        headline=headline(answer), good=GOOD,
         relearn=by_weight(grouped(answer["relearn"])), proofs=proof_commands(answer),
         assumptions=assumptions(answer),
         charts={
@@ -140,6 +140,10 @@ def assumptions(answer: Mapping[str, Any]) -> list[dict[str, Any]]:
     for estimate in (answer["from"], *answer["targets"]):
         for row in estimate.get("assumptions") or []:
             key = (str(row["what"]), str(row["value"]), str(row["why"]))
+            found.setdefault(key, []).append(estimate["machine"]["name"])
+        band = estimate.get("error_band")
+        if band is not None and not band["n"]:
+            key = ("interval of the estimate", f"±{half_width(estimate):.0%}", band["basis"])
             found.setdefault(key, []).append(estimate["machine"]["name"])
     return [
         {"what": what, "value": value, "why": why, "on": on}

@@ -6,10 +6,8 @@ import math
 from collections.abc import Mapping
 from typing import Any
 
+from chipshift.flows.verdict import UNVALIDATED_P50
 from chipshift.units import GIB, duration
-
-UNVALIDATED = 0.30
-"""Half-width drawn for a chip and stack on which nothing was measured (flows/verdict.py)."""
 
 VERDICTS = {
     "both": "faster and cheaper",
@@ -23,18 +21,12 @@ GOOD = {"both": "good", "faster": "good", "cheaper": "good", "neither": "bad",
         "within_the_error": "even", "does_not_fit": "bad"}  # fmt: skip
 
 SEVERITIES = ("blocker", "high", "medium", "low")
-TOPICS = {
-    "kernels": "Kernels: who writes them",
-    "shapes": "Shapes: how they must behave",
-    "topology": "Topology: what to shard against",
-    "other": "Other",
-}
 
 
 def half_width(estimate: Mapping[str, Any]) -> float:
     """The relative half-width of an estimate: its own median error where it was validated."""
     found = (estimate.get("error_band") or {}).get("median_abs_rel")
-    return UNVALIDATED if found is None else float(found)
+    return UNVALIDATED_P50 if found is None else float(found)
 
 
 def ratio_error(present: Mapping[str, Any], target: Mapping[str, Any]) -> float:
