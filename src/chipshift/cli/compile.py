@@ -13,7 +13,7 @@ from chipshift.compiled import against as comparison
 from chipshift.compiled.request import Request
 from chipshift.compiled.topology import target
 from chipshift.errors import InputError
-from chipshift.flows.prove import compiled, request_of
+from chipshift.flows.prove import compiled, nearest_fit, request_of
 from chipshift.jobs.job import TrainJob
 from chipshift.jobs.plan import Plan
 from chipshift.machines.machine import Machine
@@ -89,7 +89,14 @@ def command(
             compiled(request, machine, timeout, _progress(say, machine.name), keep=hlo)
             for request, machine in zip(requests, machines, strict=True)
         ]
-    first = reports[0]
+        first = reports[0]
+        first["nearest_fit"] = None
+        if first["fits"] is False and requests[0].config is not None:
+            job = job_of(files or [], on, model, set_)
+            own = chosen_plan(job, plan, machines[0])
+            first["nearest_fit"] = nearest_fit(
+                job, own, machines[0], timeout, _progress(say, "a plan that fits")
+            )
     first["also"] = reports[1:]
     if against:
         first["against"] = comparison.compare(against, comparison.load(against), first)

@@ -6,6 +6,7 @@ from typing import Any
 
 from chipshift.compiled.expected import expected
 from chipshift.compiled.request import Request
+from chipshift.compiled.seconds import estimated_time
 from chipshift.machines.machine import Machine
 
 PLANNED_WITHIN = 0.02
@@ -32,7 +33,7 @@ def report(
         "short_bytes": outcome.get("short_bytes"),
         "collectives": _beside_expected(request, collectives),
         "places": outcome.get("places", [])[:40],
-        "estimated_time_s": None,
+        "estimated_time_s": _seconds(request, machine, outcome),
         "padding": outcome.get("padding", {"bytes": None, "fraction": None}),
         "largest": outcome.get("largest", []),
         "flops_per_device": outcome.get("flops_per_device"),
@@ -46,6 +47,13 @@ def report(
     }
     found["fits"] = _fits(found)
     return found
+
+
+def _seconds(request: Request, machine: Machine, outcome: dict[str, Any]) -> dict[str, Any] | None:
+    """Null in fast mode: low effort leaves matmuls untuned, so that their cycles mean nothing."""
+    if request.mode == "fast" or not outcome.get("compiled"):
+        return None
+    return estimated_time(outcome, request.config, machine)
 
 
 def _memory(machine: Machine, outcome: dict[str, Any]) -> dict[str, Any]:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 from dataclasses import replace
 from typing import Any
 
@@ -107,3 +108,35 @@ def best_plan(job: TrainJob, machine: Machine) -> Plan:
             f"no plan of {job.name} fits on {machine.name} by the estimate: give one with --plan"
         )
     return found.estimate.plan
+
+
+def less_memory(plan: Plan) -> list[Plan]:
+    """Plans with the same degrees that hold less, nearest first: more rematerialisation, then
+    smaller microbatches with the same global batch."""
+    found = [plan] if plan.remat == "full" else [replace(plan, remat="full")]
+    while found[-1].microbatch >= 2 and found[-1].microbatch % 2 == 0:
+        last = found[-1]
+        found.append(
+            replace(last, microbatch=last.microbatch / 2, accumulation=last.accumulation * 2)
+        )
+    return [one for one in found if one != plan]
+
+
+def nearest_fit(
+    job: TrainJob, plan: Plan, machine: Machine, timeout_s: float, progress: Progress | None = None
+) -> dict[str, Any] | None:
+    """The plan nearest to one that did not fit which the compiler says fits, with its memory.
+
+    Tried by compiling: a refusal for memory takes seconds. Last comes the planner's best plan.
+    """
+    candidates = less_memory(plan)
+    with contextlib.suppress(InputError):
+        candidates.append(best_plan(job, machine))
+    for candidate in candidates:
+        try:
+            found = prove(job, candidate, machine, timeout_s=timeout_s, progress=progress)
+        except InputError:
+            continue
+        if found["fits"]:
+            return {"plan": describe.plan_text(candidate), "memory_bytes": found["memory_bytes"]}
+    return None

@@ -37,6 +37,12 @@ def _one(r: Mapping[str, Any], width: int) -> Iterator[Line]:
         Span(f"  {cut(r['program'], width - len(r['machine']) - 2)}"),
     ]
     yield _verdict(r)
+    fit = r.get("nearest_fit")
+    if fit:
+        yield [
+            Span("  fits instead: ", "bold"),
+            Span(f"{fit['plan']} ({gib(fit['memory_bytes']['peak'])} at the peak)"),
+        ]
     yield from _memory(r)
     if r["collectives"]:
         yield []

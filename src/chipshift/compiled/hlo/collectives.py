@@ -159,7 +159,11 @@ def _algorithm(module: Module, computation: Computation, instruction: Instructio
 
 
 def _overlapped(computation: Computation, start: Instruction) -> bool:
-    """Whether something is computed between ``start`` and the ``-done`` that takes its result."""
+    """Whether something is computed between ``start`` and the ``-done`` that takes its result, or
+    beside it in the same fusion (libtpu's asynchronous collective fusions)."""
+    opcodes = {i.opcode for i in computation.instructions}
+    if "fused_computation" in computation.name and opcodes & {"convolution", "dot"}:
+        return True
     if not start.opcode.endswith("-start"):
         return False
     inside = False

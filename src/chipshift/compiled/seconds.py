@@ -1,0 +1,90 @@
+"""A step's time by the compiler: its cycles, roofline times of kernels without an estimate, and
+the collectives that nothing hides, at the fabric's rates."""
+
+from __future__ import annotations
+
+import functools
+import tomllib
+from importlib import resources
+from typing import Any
+
+from chipshift.compiled.step.config import Config
+from chipshift.compiled.step.remat_names import choice
+from chipshift.fabric import Placement, assign, collective_time, group, links
+from chipshift.machines.machine import Machine
+from chipshift.worked import plain
+
+AXES = ("dp", "fsdp", "ep", "cp", "tp")
+BACKWARD = 2.5
+"""Attention's backward pass over its forward: five matmuls against two (scores made again)."""
+
+
+@functools.cache
+def _clocks() -> dict[str, dict[str, Any]]:
+    file = resources.files("chipshift.compiled") / "data" / "cycles.toml"
+    return tomllib.loads(file.read_text("utf8"))
+
+
+def estimated_time(
+    outcome: dict[str, Any], cfg: Config | None, machine: Machine
+) -> dict[str, Any] | None:
+    """Seconds of compute and of exposed collectives; None where the chip's cycles have no known
+    length, or kernels without an estimate stand in a program whose shapes are not known."""
+    clock = _clocks().get(machine.chip.key)
+    cycles = outcome.get("cycles")
+    if clock is None or not cycles or not cycles["compute"]:
+        return None
+    kernels = cycles["without"]
+    if kernels and cfg is None:
+        return None
+    compute = cycles["compute"] / clock["clock_hz"]
+    attention = attention_seconds(cfg, machine) if kernels and cfg is not None else 0.0
+    exposed = exposed_seconds(outcome["places"], cfg, machine) if cfg is not None else 0.0
+    return {
+        "compute": compute + attention,
+        "collectives": exposed,
+        "total": compute + attention + exposed,
+        "kernels_by_roofline": attention,
+        "clock_source": clock["source"],
+    }
+
+
+def attention_seconds(cfg: Config, machine: Machine) -> float:
+    """Roofline time of a step's attention kernels on one device: causal scores and values, forward,
+    again where recomputed, and backward."""
+    kept, moved = choice(cfg.remat)
+    passes = 1 + BACKWARD + (0 if "attention" in {*kept, *moved} else 1)
+    dp, fsdp, ep, cp, tp = cfg.mesh
+    tokens = cfg.batch * cfg.seq_len / (dp * fsdp * ep * cp)
+    flop = 0.0
+    for unit, repeats in cfg.segments:
+        for block in unit:
+            keys = min(block.window or cfg.seq_len, cfg.seq_len)
+            seen = keys / 2 if keys == cfg.seq_len else keys
+            width = (block.head_dim + block.v_head_dim) * block.heads / tp
+            flop += 2 * tokens * seen * width * repeats
+    return flop * passes * cfg.accumulation / machine.chip.peak_flop_per_s("bf16")
+
+
+def exposed_seconds(places: list[dict[str, Any]], cfg: Config, machine: Machine) -> float:
+    """Time of the collectives that the schedule does not overlap."""
+    placed = assign(machine, dict(zip(AXES, cfg.mesh, strict=True)))
+    total = 0.0
+    for one in places:
+        n, times = one["group_size"], one["count_per_step"]
+        axes = tuple(axis for axis in one["mesh_axis"].split("+") if axis in placed)
+        if one["overlapped"] or not axes or n < 2 or not times:
+            continue
+        where: Placement = group(placed, axes)
+        size = whole_bytes(one["kind"], one["bytes_per_device_per_step"] / times, n)
+        total += times * float(plain(collective_time(one["kind"], size, links(machine, where))))
+    return total
+
+
+def whole_bytes(kind: str, sent: float, n: int) -> float:
+    """V, the whole array of one group, from the bytes that one of its n devices sends."""
+    if kind == "all_reduce":
+        return sent * n / (2 * (n - 1))
+    if kind == "all_to_all":
+        return sent * n * n / (n - 1)
+    return sent if kind == "permute" else sent * n / (n - 1)

@@ -1,0 +1,169 @@
+"""``chipshift compile``: its JSON, its cache, comparisons, the written step and interrupts."""
+
+from __future__ import annotations
+
+import json
+import os
+import re
+import signal
+import subprocess
+import sys
+import time
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from chipshift.cli.app import run
+from chipshift.compiled import against
+from chipshift.errors import InputError
+from chipshift.flows.prove import less_memory
+from chipshift.jobs.plan import Plan
+
+HERE = Path(__file__).parent
+SOURCE = str(HERE.parents[1] / "src")
+ENTRY = ["--entry", "users_code:make_step", "--mesh", "data=2,model=2"]
+KEYS = {
+    "schema", "machine", "program", "mode", "compiled", "reason", "memory_bytes", "collectives",
+    "estimated_time_s", "padding", "flops_per_device", "compile_time_s", "cached", "versions",
+    "also", "against",
+}  # fmt: skip
+
+
+@pytest.fixture
+def users_folder(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+    """A folder with the user's code in it, to run from, and an empty cache."""
+    (tmp_path / "users_code.py").write_text((HERE / "users_code.py").read_text("utf8"))
+    monkeypatch.chdir(tmp_path)
+    monkeypatch.setenv("CHIPSHIFT_CACHE", str(tmp_path / "cache"))
+    monkeypatch.setenv("PYTHONPATH", SOURCE)
+    return tmp_path
+
+
+@pytest.mark.compiler
+def test_json_cache_and_comparison(users_folder: Path, capfd: pytest.CaptureFixture[str]) -> None:
+    pytest.importorskip("jax")
+
+    def compiled(*more: str) -> dict[str, Any]:
+        assert run(["compile", *ENTRY, "--to", "v5e:2x2", "--json", *more]) == 0
+        found: dict[str, Any] = json.loads(capfd.readouterr().out)
+        return found
+
+    first = compiled()
+    assert set(first) >= KEYS
+    assert first["schema"] == "chipshift/compile/1"
+    assert (first["compiled"], first["cached"], first["estimated_time_s"]) == (True, False, None)
+    assert set(first["memory_bytes"]) >= {"arguments", "outputs", "temporaries", "peak",
+                                          "available"}  # fmt: skip
+    (users_folder / "old.json").write_text(json.dumps(first))
+    second = compiled("--against", "old.json")
+    assert second["cached"] is True
+    assert second["against"]["collectives"] == []
+    assert set(second["against"]["memory_bytes"].values()) == {0}
+    # the second run in a process of its own: under 2 s, and jax is never imported
+    begun = time.monotonic()
+    command = [sys.executable, "-X", "importtime", "-m", "chipshift", "compile", *ENTRY]
+    again = subprocess.run(
+        [*command, "--to", "v5e:2x2", "--json"], capture_output=True, text=True, check=True
+    )
+    assert json.loads(again.stdout)["cached"] is True
+    assert time.monotonic() - begun < 2.0 * float(os.environ.get("CHIPSHIFT_SLOW", "4"))
+    assert "| jax\n" not in again.stderr
+    # a change of the user's own file is another program
+    with (users_folder / "users_code.py").open("a") as file:
+        file.write("\n# changed\n")
+    assert compiled()["cached"] is False
+
+
+@pytest.mark.compiler
+def test_an_interrupt_ends_the_compiler_and_leaves_with_130(users_folder: Path) -> None:
+    pytest.importorskip("jax")
+    parent = subprocess.Popen(
+        [sys.executable, "-m", "chipshift", "compile", *ENTRY, "--to", "v6e:4x4"],
+        stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True,
+    )  # fmt: skip
+    try:
+        child = _child_of(parent)
+        parent.send_signal(signal.SIGINT)
+        _, errors = parent.communicate(timeout=60)
+    finally:
+        parent.kill()
+    assert parent.returncode == 130
+    assert "Traceback" not in errors
+    assert not Path(f"/proc/{child}").exists()
+
+
+def _child_of(parent: subprocess.Popen[str]) -> int:
+    deadline = time.monotonic() + 60
+    children = Path(f"/proc/{parent.pid}/task/{parent.pid}/children")
+    while time.monotonic() < deadline and parent.poll() is None:
+        found = children.read_text().split()
+        if found:
+            return int(found[0])
+        time.sleep(0.1)
+    raise AssertionError("the compiler was never started")
+
+
+def test_the_written_step_runs(users_folder: Path) -> None:
+    """The step of a small model, as one file, run on the CPU's eight virtual devices."""
+    pytest.importorskip("jax")
+    from dataclasses import replace
+
+    from chipshift.compiled.step.write import source
+    from tests.compiled.small import DENSE, config
+
+    cfg = replace(config(DENSE, (1, 2, 1, 1, 1)), remat="none")
+    file = users_folder / "step.py"
+    file.write_text(source(cfg, "A small decoder."))
+    assert "chipshift" not in file.read_text()
+    ran = subprocess.run(
+        [sys.executable, str(file)], capture_output=True, text=True, check=True, env=os.environ
+    )
+    losses = [float(loss) for loss in re.findall(r"'loss': ([\d.]+)", ran.stdout)]
+    assert len(losses) == 3
+    assert losses[2] < losses[0]
+
+
+@pytest.mark.parametrize(
+    ("arguments", "words"),
+    [
+        ([], "--to: name the machine"),
+        (["--to", "v6e:4x4"], "compile one thing"),
+        (["--to", "mi300x*8", *ENTRY], "no compiler that works without the chip"),
+        (["--to", "v6e:4x4", "--entry", "a:b", "--torch", "c:d"], "compile one thing"),
+    ],
+)
+def test_unusable_input_is_one_sentence_and_exit_2(
+    arguments: list[str], words: str, capfd: pytest.CaptureFixture[str]
+) -> None:
+    assert run(["compile", *arguments]) == 2
+    errors = capfd.readouterr().err
+    assert words in errors
+    assert errors.count("\n") == 1
+
+
+def test_against_a_file_of_another_kind(tmp_path: Path) -> None:
+    old = tmp_path / "old.json"
+    old.write_text('{"schema": "chipshift/plan/1"}')
+    with pytest.raises(InputError, match="expected 'chipshift/compile/1'"):
+        against.load(str(old))
+
+
+def test_changes_are_new_minus_old() -> None:
+    def report(peak: int, sent: float) -> dict[str, Any]:
+        row = {"kind": "all_gather", "mesh_axis": "fsdp", "bytes_per_device_per_step": sent}
+        return {"memory_bytes": {"peak": peak}, "collectives": [row], "estimated_time_s": None}
+
+    change = against.compare("old.json", report(100, 5.0), report(90, 8.0))
+    assert change["memory_bytes"] == {"peak": -10}
+    assert change["collectives"] == [{"kind": "all_gather", "mesh_axis": "fsdp", "change": 3.0}]
+    assert change["estimated_time_s"] is None
+
+
+def test_plans_that_hold_less_keep_the_global_batch() -> None:
+    plan = Plan(fsdp=8, microbatch=4, remat="minimal")
+    found = less_memory(plan)
+    assert [(p.remat, p.microbatch, p.accumulation) for p in found] == [
+        ("full", 4, 1), ("full", 2, 2), ("full", 1, 4),
+    ]  # fmt: skip
+    assert {p.global_batch for p in found} == {plan.global_batch}
