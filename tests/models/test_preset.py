@@ -123,6 +123,10 @@ def test_every_flavour_of_torchtitan_is_shipped(family: str, size: str) -> None:
     assert params(flavour(family, size)) > 0
 
 
+def test_a_shipped_config_leaves_nothing_open() -> None:
+    assert all(preset(name).defaults == () for name in names())
+
+
 def test_torchtitan_8b_is_llama_31_8b() -> None:
     assert flavour("llama3", "8B") is preset("llama-3.1-8b")
 

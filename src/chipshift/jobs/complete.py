@@ -287,6 +287,10 @@ def _assumptions(draft: Draft, *made: tuple[str, Stated[Any]]) -> list[tuple[str
     for what, stated in made[1:]:
         if isinstance(stated, Assumed) and what not in draft.values:
             shown.append((what, str(stated.value), stated.why))
+    left_open = draft.get("model").defaults
+    if left_open:
+        each = ", ".join(f"{key} {value}" for key, value in left_open)
+        shown.append(("model", each, "its config leaves them to the reference implementation"))
     return shown
 
 
