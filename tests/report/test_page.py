@@ -194,3 +194,20 @@ def test_a_ratio_in_the_working_is_the_ratio_of_the_answer() -> None:
             assert worked["ratio"][key].value == pytest.approx(target["ratio"][key], rel=1e-9)
         for key in ("days", "chip_hours", "usd"):
             assert worked["long_run"][key].value == pytest.approx(target["long_run"][key], rel=1e-9)
+
+
+def test_a_proof_is_shown_with_the_memory_that_the_compiler_gives() -> None:
+    proof = {"machine": "v6e:16x16", "compiled": True, "reason": None,
+             "memory_bytes": {"peak": 24.5 * 2.0**30, "available": None}}  # fmt: skip
+    made = page({**answer(), "proof": proof}, explained())
+    section = made[made.index('id="proof"') :]
+    assert "it compiled" in section
+    assert "24.50 GiB" in section
+
+
+def test_where_nothing_fits_the_list_says_that_nothing_was_looked_at() -> None:
+    targets = [t for t in refused()["targets"] if t["plan"] is None]
+    made = page({**refused(), "targets": targets, "relearn": []},
+                {"from": explained()["from"], "targets": [{}]})  # fmt: skip
+    assert "Not looked at: the job fits on none" in made
+    assert made.index("Does not fit on v6e:1x1") < made.index('id="transfers"')

@@ -29,6 +29,7 @@ from chipshift.report.words import (
     half_width,
     headline,
     item_cost,
+    nothing_to_relearn,
     place,
     verdict_words,
 )
@@ -64,6 +65,7 @@ def page(answer: Mapping[str, Any], explained: Mapping[str, Any],
         duration=duration, gib=gib, si=si, quantity=quantity, compared=compared,
         does_not_fit=does_not_fit, error_text=error_text, item_cost=item_cost, place=place,
         verdict_words=verdict_words, times_the_tokens=times_the_tokens,
+        nothing_to_relearn=nothing_to_relearn,
     )  # fmt: skip
     across = columns(answer)
     fitting = [t for t in answer["targets"] if t.get("plan") is not None]

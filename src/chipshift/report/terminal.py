@@ -16,6 +16,7 @@ from chipshift.report.words import (
     error_text,
     grouped,
     item_cost,
+    nothing_to_relearn,
     place,
     verdict_words,
 )
@@ -137,7 +138,7 @@ def shortened(statement: str, room: int) -> str:
 
 def _relearn(answer: Mapping[str, Any], width: int) -> Iterator[Line]:
     items = by_weight(grouped(answer["relearn"]))
-    note = f"{len(items)} found" if items else "nothing found in the job file"
+    note = f"{len(items)} found" if items else nothing_to_relearn(answer)
     yield _heading(2, "What must be relearned", note)
     for item in items[:MOST_ITEMS]:
         cost = item_cost(item)
@@ -234,10 +235,14 @@ def _proof(answer: Mapping[str, Any], width: int) -> Iterator[Line]:
     if answer.get("proof"):
         yield _heading(4, "Proof", "the vendor's compiler was run: see the report")
         return
+    commands = proof_commands(answer)
+    if not commands:
+        yield _heading(4, "Proof", "no plan here has a compiler that runs without the chip")
+        return
     yield _heading(
         4, "Proof", "not run; the vendor's own compiler gives it, with no chip attached:"
     )
-    for command in proof_commands(answer):
+    for command in commands:
         head, plan = command.split(" --plan ")
         yield [Span(cut(f"   {head} \\", width))]
         yield [Span(cut(f"       --plan {plan}", width))]

@@ -138,3 +138,10 @@ def grouped(relearn: list[dict[str, Any]]) -> list[dict[str, Any]]:
         if seconds is not None and (old is None or seconds > old):
             kept["cost"] = item["cost"]
     return list(out.values())
+
+
+def nothing_to_relearn(answer: Mapping[str, Any]) -> str:
+    """Why the list is empty."""
+    if all(target.get("plan") is None for target in answer["targets"]):
+        return "not looked at: the job fits on none of the machines asked about"
+    return "nothing found in the job file"
