@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections import Counter
 from collections.abc import Sequence
 
 from chipshift.models.fields import Fields
@@ -107,10 +108,9 @@ def windows(c: Fields, pattern: Sequence[bool]) -> list[int | None]:
 
 def runs(layers: Sequence[Layer]) -> tuple[tuple[tuple[Layer, int], ...], tuple[int, ...]]:
     """Equal blocks counted together, and the index of each block's kind, bottom to top."""
-    kinds = list(dict.fromkeys(layers))
-    index = {kind: i for i, kind in enumerate(kinds)}
-    order = tuple(index[layer] for layer in layers)
-    return tuple((kind, order.count(i)) for i, kind in enumerate(kinds)), order
+    counts = Counter(layers)  # in order of first appearance
+    index = {kind: i for i, kind in enumerate(counts)}
+    return tuple(counts.items()), tuple(index[layer] for layer in layers)
 
 
 def stack(
