@@ -7,7 +7,7 @@ detector is called by the last name of what it looks for, so that other code cos
 from __future__ import annotations
 
 import ast
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Iterable
 from dataclasses import dataclass, field
 
 from chipshift.audit import guards as g
@@ -16,15 +16,15 @@ from chipshift.audit.finding import Confidence, Severity, Target
 from chipshift.audit.kinds import Binding, Inference, Scope
 from chipshift.audit.names import children, dotted, tail, text, walk, words
 from chipshift.audit.prepass import Outline
+from chipshift.audit.registry import Detectors, Visit
 from chipshift.audit.roles import LoopRole, function_role, loop_role
+from chipshift.audit.syntax import DEFS, Block, defaults, gpu_kernel, leaves
 
 KERNELS = words(
     """flash-attn-kernel triton-kernel cuda-extension third-party-gpu-kernel transformer-engine
     xformers-op apex-fused jax-gpu-kernel"""
 )
-Block = Sequence[ast.stmt]
 DEAD = frozenset({g.CUDA, g.PACKAGE, g.NEVER, g.OLD_TORCH, f"-{g.XLA}"})
-DEFS = (ast.FunctionDef, ast.AsyncFunctionDef)
 
 
 @dataclass(slots=True)
@@ -609,42 +609,6 @@ class Reader:
         self.children(node)
 
 
-def gpu_kernel(node: ast.FunctionDef | ast.AsyncFunctionDef) -> bool:
-    """Whether a function is the body of a Triton kernel: its lines run on no host."""
-    return any(
-        text(one.func if isinstance(one, ast.Call) else one) in ("triton.jit", "triton.autotune")
-        for one in node.decorator_list
-    )
-
-
-def leaves(body: Block) -> bool:
-    """Whether a block ends by leaving: return, raise, continue, break or an exit."""
-    if not body:
-        return False
-    last = body[-1]
-    if isinstance(last, ast.Return | ast.Raise | ast.Continue | ast.Break):
-        return True
-    if isinstance(last, ast.Expr) and isinstance(last.value, ast.Call):
-        return tail(last.value.func) in ("exit", "_exit", "quit")
-    return False
-
-
-def defaults(node: ast.FunctionDef | ast.AsyncFunctionDef) -> dict[str, ast.expr]:
-    """Parameter to default expression."""
-    arguments = [*node.args.posonlyargs, *node.args.args]
-    found = dict(
-        zip(
-            (one.arg for one in arguments[len(arguments) - len(node.args.defaults) :]),
-            node.args.defaults,
-            strict=True,
-        )
-    )
-    for argument, value in zip(node.args.kwonlyargs, node.args.kw_defaults, strict=True):
-        if value is not None:
-            found[argument.arg] = value
-    return found
-
-
 COMMON = words(
     """print len range isinstance super getattr setattr hasattr append extend format join split
     items keys values int float str list dict tuple set zip enumerate max min sum get update
@@ -672,7 +636,6 @@ FIELDS: dict[type[ast.AST], tuple[str, ...]] = {
     ast.YieldFrom: ("value",),
     ast.IfExp: ("test", "body", "orelse"),
 }
-Visit = Callable[..., None]
 EXPRESSIONS: dict[type[ast.AST], Visit] = {
     ast.Call: Reader.call,
     ast.Attribute: Reader.attribute,
@@ -705,53 +668,6 @@ STATEMENTS: dict[type[ast.AST], Visit] = {
     ast.AsyncFunctionDef: Reader.define,
     ast.ClassDef: Reader.class_,
 }
-
-
-@dataclass(slots=True)
-class Detectors:
-    """Detectors by what they look at."""
-
-    calls: dict[str, list[Visit]] = field(default_factory=dict)
-    any_call: list[Visit] = field(default_factory=list)
-    attributes: dict[str, list[Visit]] = field(default_factory=dict)
-    names: dict[str, list[Visit]] = field(default_factory=dict)
-    strings: dict[str, list[Visit]] = field(default_factory=dict)
-    numbers: list[Visit] = field(default_factory=list)
-    conditional: list[Visit] = field(default_factory=list)
-    subscripts: list[Visit] = field(default_factory=list)
-    operators: dict[type[ast.AST], list[Visit]] = field(default_factory=dict)
-    statements: dict[type[ast.AST], list[Visit]] = field(default_factory=dict)
-    functions: list[Visit] = field(default_factory=list)
-    finish: list[Visit] = field(default_factory=list)
-
-    def on_call(self, names: str) -> Callable[[Visit], Visit]:
-        return self._put(self.calls, names)
-
-    def on_attribute(self, names: str) -> Callable[[Visit], Visit]:
-        return self._put(self.attributes, names)
-
-    def on_name(self, names: str) -> Callable[[Visit], Visit]:
-        return self._put(self.names, names)
-
-    def on_string(self, names: str) -> Callable[[Visit], Visit]:
-        return self._put(self.strings, names)
-
-    def on_statement(self, *types: type[ast.AST]) -> Callable[[Visit], Visit]:
-        def add(visit: Visit) -> Visit:
-            for one in types:
-                self.statements.setdefault(one, []).append(visit)
-            return visit
-
-        return add
-
-    @staticmethod
-    def _put(table: dict[str, list[Visit]], names: str) -> Callable[[Visit], Visit]:
-        def add(visit: Visit) -> Visit:
-            for name in names.split():
-                table.setdefault(name, []).append(visit)
-            return visit
-
-        return add
 
 
 def _detectors() -> Detectors:

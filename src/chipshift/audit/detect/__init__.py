@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import functools
 
-from chipshift.audit.walk import Detectors
+from chipshift.audit.registry import Detectors
 
 
 @functools.cache

@@ -8,7 +8,8 @@ from chipshift.audit import guards as g
 from chipshift.audit.finding import Confidence, Severity
 from chipshift.audit.kinds import HOST, HOST_MASK, NUMPY, ON_DEVICE, UNKNOWN
 from chipshift.audit.names import tail, words
-from chipshift.audit.walk import Detectors, Reader
+from chipshift.audit.registry import Detectors
+from chipshift.audit.walk import Reader
 
 RULE = "data-dependent-branch"
 REDUCED = words("any all equal allclose isnan isinf isfinite")

@@ -8,7 +8,8 @@ import re
 from chipshift.audit.finding import Target
 from chipshift.audit.kinds import ARRAY
 from chipshift.audit.names import tail, text, words
-from chipshift.audit.walk import Detectors, Reader
+from chipshift.audit.registry import Detectors
+from chipshift.audit.walk import Reader
 
 TORCH: tuple[Target, ...] = ("torchax", "torchtpu", "torch_xla", "neuron")
 RAISING_MEMORY = words(
@@ -186,6 +187,14 @@ def arch(reader: Reader, node: ast.Call, full: str) -> None:
     )
 
 
+def capability(reader: Reader, node: ast.Attribute, full: str) -> None:
+    """The compute capability of a JAX device."""
+    if reader.facts.uses_jax and not full:
+        reader.hit(
+            "gpu-arch-check", node, "a TPU device has no compute capability", targets=("jax",)
+        )
+
+
 def peak_number(reader: Reader, node: ast.Constant, value: float) -> None:
     if value in PEAKS and "TPU" not in reader.source:
         reader.hit(
@@ -307,6 +316,7 @@ def register(found: Detectors) -> None:
     found.on_call("get_device_capability get_device_properties get_device_name is_bf16_supported")(
         arch
     )
+    found.on_attribute("compute_capability")(capability)
     found.numbers.append(peak_number)
     found.on_call("get_gpu_peak_flops get_peak_flops_gpu")(peak_call)
     found.on_statement(ast.Assign)(cudnn)

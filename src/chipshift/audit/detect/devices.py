@@ -8,7 +8,9 @@ import re
 from chipshift.audit import guards as g
 from chipshift.audit.finding import Target
 from chipshift.audit.names import tail, text, walk
-from chipshift.audit.walk import DEFS, Detectors, Reader
+from chipshift.audit.registry import Detectors
+from chipshift.audit.syntax import DEFS
+from chipshift.audit.walk import Reader
 
 TORCH: tuple[Target, ...] = ("torchax", "torchtpu", "torch_xla", "neuron")
 STRINGS: tuple[Target, ...] = ("torchtpu", "torch_xla", "neuron")

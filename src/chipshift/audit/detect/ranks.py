@@ -9,8 +9,9 @@ from chipshift.audit import guards as g
 from chipshift.audit.finding import Target
 from chipshift.audit.kinds import RANK
 from chipshift.audit.names import tail, text, walk
+from chipshift.audit.registry import Detectors
 from chipshift.audit.roles import EVAL_NAME
-from chipshift.audit.walk import Detectors, Reader
+from chipshift.audit.walk import Reader
 
 TORCH: tuple[Target, ...] = ("torchax", "torchtpu", "torch_xla", "neuron")
 NODE8 = "node8-topology"
@@ -157,6 +158,14 @@ def hybrid(reader: Reader, node: ast.Attribute, full: str) -> None:
     if full.startswith("torch.distributed") and "Sharding" in full:
         reader.hit(
             NODE8, node, "sharding by node: the host is no boundary on a torus", targets=TORCH
+        )
+
+
+def hybrid_word(reader: Reader, node: ast.Constant, value: str) -> None:
+    parent = reader.parent()
+    if isinstance(parent, ast.keyword) and "shard" in (parent.arg or ""):
+        reader.hit(
+            NODE8, parent, "sharding by node: the host is no boundary on a torus", targets=TORCH
         )
 
 
@@ -416,6 +425,7 @@ def register(found: Detectors) -> None:
     found.operators.setdefault(ast.FloorDiv, []).append(modulo)
     found.on_call("make_mesh")(make_mesh)
     found.on_attribute("HYBRID_SHARD _HYBRID_SHARD_ZERO2")(hybrid)
+    found.on_string("hybrid_shard")(hybrid_word)
     found.on_call("spawn")(spawn)
     found.on_call("init_process_group")(file_rendezvous)
     found.on_call("pmap")(pmap)
