@@ -1,6 +1,7 @@
 """Files that cannot be read are listed with the reason and never stop the run."""
 
 import json
+import os
 from pathlib import Path
 
 import pytest
@@ -41,6 +42,18 @@ def test_a_tree_of_odd_files_is_audited_to_its_end(tmp_path: Path, capsys) -> No
     assert {"python2.py", "encoding.py", "nul.py", "broken.ipynb"} <= set(skipped)
     assert all(why for why in skipped.values())
     assert run(["audit", str(tmp_path)]) == 0  # and on the screen
+
+
+def test_names_on_disk_may_be_any_bytes(tmp_path: Path, capsys) -> None:
+    for name in (b"\xff\xfe.py", b"na\nme.py", b"sp ace,:.py", "ü.py".encode()):
+        with open(os.path.join(os.fsencode(tmp_path), name), "w") as file:
+            file.write(GOOD)
+    found = document(capsys, str(tmp_path))
+    assert {f["file"] for f in found["findings"]} == {"na\nme.py", "sp ace,:.py", "ü.py"}
+    assert found["skipped"] == [{"file": "\ufffd\ufffd.py", "why": "a name that is not UTF-8"}]
+    for form in ([], ["--github"], ["--sarif", str(tmp_path / "out.sarif")]):
+        assert run(["audit", str(tmp_path), *form]) == 0
+        capsys.readouterr().out.encode("utf-8")
 
 
 def test_a_notebook_is_audited_by_cell(tmp_path: Path, capsys) -> None:

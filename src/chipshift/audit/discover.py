@@ -140,6 +140,11 @@ def _tree(root: Path, excluded: Ignore) -> Iterator[TreeFile]:
     for name in names:
         if excluded.matches(name):
             continue
+        if not _is_text(name):
+            if kind_of(name) is not None:
+                shown = os.fsencode(name).decode("utf-8", "replace")
+                yield TreeFile(root / name, shown, "python", "a name that is not UTF-8")
+            continue
         folder, why = _passed_over(root, name)
         if folder is not None:
             if why and folder not in passed:
@@ -149,6 +154,11 @@ def _tree(root: Path, excluded: Ignore) -> Iterator[TreeFile]:
         source = _file(root, name, resolved, seen)
         if source is not None:
             yield source
+
+
+def _is_text(name: str) -> bool:
+    """Whether a file's name can be printed: names on disk are bytes and need not be text."""
+    return not any("\ud800" <= char <= "\udfff" for char in name)
 
 
 def _passed_over(root: Path, name: str) -> tuple[str | None, str]:

@@ -24,7 +24,7 @@ def workflow_commands(
         last = line if finding.cell is not None else finding.end_line
         where = f"file={_property(prefix + finding.file)},line={line},endLine={max(line, last)}"
         title = _property(f"{finding.severity}: {finding.rule} ({finding.target})")
-        instead = f"\nInstead: {finding.instead}" if finding.instead else ""
+        instead = f"\nInstead: {finding.instead.replace('`', '')}" if finding.instead else ""
         text = _data(finding.message + instead)
         yield f"::{COMMAND[finding.severity]} {where},title={title}::{text}"
 

@@ -76,7 +76,9 @@ def _rule(rule: Rule) -> dict[str, Any]:
 def _result(
     finding: Finding, lines: SourceLines, prefix: str, index: dict[str, int], digest: str
 ) -> dict[str, Any]:
-    text = finding.message + (f"\nInstead: {finding.instead}" if finding.instead else "")
+    text = finding.message + (
+        f"\nInstead: {finding.instead.replace('`', '')}" if finding.instead else ""
+    )
     result: dict[str, Any] = {
         "ruleId": finding.rule,
         "level": LEVEL[finding.severity],

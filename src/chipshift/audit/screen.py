@@ -70,6 +70,7 @@ def screen(
     brief: tuple[Severity, ...] = ()
     if max_per_rule is None:
         brief = ("medium", "low") if many else ("low",)
+    name = printable(name)
     view = View(lines, review.result.target, all_targets)
     yield from _head(review, name, all_targets)
     for topic, group in groupby(review.result.findings, key=lambda finding: finding.topic):
