@@ -345,6 +345,33 @@ LOOKALIKES: list[tuple[str, str, str]] = [
         """,
     ),
     (
+        "a read at the first step and every hundred",
+        "host-sync-in-step",
+        """
+        import torch
+        for step, batch in enumerate(loader):
+            loss = model(batch)
+            loss.backward()
+            opt.step()
+            if step == 0 or (step + 1) % args.log_interval == 0:
+                print(loss.item())
+            if not step % 50:
+                print(loss.item())
+        """,
+    ),
+    (
+        "the rank within a tensor-parallel group",
+        "rank-divergent-compute",
+        """
+        import torch
+        class Net(torch.nn.Module):
+            def forward(self, x):
+                if self.tensor_parallel_rank == 0:
+                    x = self.model(x)
+                return x
+        """,
+    ),
+    (
         "a read of a host tensor",
         "host-sync-in-eval",
         """

@@ -30,7 +30,14 @@ NAME_RANK0 = re.compile(
     r"|is_local_main_process|is_primary|is_global_zero|is_master_process|main_process|is_root"
     r"|is_data_parallel_master|is_rank_0|rank_zero|is_local_master|is_last_rank)$"
 )
-NAME_RANK = re.compile(r"(^|\.|_)(rank|local_rank|global_rank|RANK|LOCAL_RANK|node_rank|dp_rank)$")
+NAME_RANK = re.compile(
+    r"(^|\.)_?((local|global|node|ddp|dp|data_parallel|world|dist|process|proc|my|trainer)_)?(rank|RANK)$"
+    r"|(^|\.)(LOCAL_RANK|GLOBAL_RANK|NODE_RANK)$"
+)
+"""Ranks of the whole job; those of a tensor, pipeline or expert group choose parts of the model."""
+COUNTER = re.compile(
+    r"(^|_|\.)(step|steps|batch_idx|batch_id|batch_index|i|it|iter|iteration|idx|n_iter|epoch)$"
+)
 NAME_CADENCE = re.compile(
     r"(^|_)(log|print|eval|save|val|valid|test|report|display|summary|vis|sample|checkpoint|ckpt"
     r"|should_log|do_eval|is_log|is_eval|should_save|logging|update|sync_gradients|do_log|snapshot)"
@@ -81,6 +88,8 @@ class GuardReader:
             return common
         if isinstance(test, ast.Compare) and len(test.ops) == 1:
             return self._compare(test, depth)
+        if isinstance(test, ast.BinOp) and isinstance(test.op, ast.Mod):
+            return frozenset({f"-{CADENCE}"}) if self.interval(test) != 1 else frozenset()
         if isinstance(test, ast.Constant):
             return frozenset({NEVER}) if not test.value else frozenset()
         if isinstance(test, ast.Call):
@@ -231,6 +240,8 @@ class GuardReader:
             if isinstance(op, ast.Eq):
                 return CADENCE if self.interval(left) != 1 else ""
             return ""
+        if isinstance(op, ast.Eq) and COUNTER.search(written):
+            return CADENCE
         rank = NAME_RANK.search(written) or written.rsplit(".", 1)[-1] in (
             "get_rank",
             "process_index",

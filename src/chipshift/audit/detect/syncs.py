@@ -170,6 +170,8 @@ def to_host(reader: Reader, node: ast.Call, full: str) -> None:
     found = _device_value(reader, inner)
     if not found or reader.kind(inner) == MODULE or reader.func.role == "host":
         return
+    if COUNTS.search(text(inner)):
+        return
     if _saved(reader):
         return
     reader.hit(
