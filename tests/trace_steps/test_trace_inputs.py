@@ -30,6 +30,8 @@ STEP = "import torch\ndef step(x):\n    return x + 1\n"
         (STEP, {"steps": 0}, "expected 1 or more"),
         ("import torch\nraise OSError('no data')\n", {}, "user_step.py:2: OSError: no data"),
         (STEP + "def trace_inputs():\n    return []\n", {}, "yielded nothing"),
+        ("import sys\nimport torch\nsys.exit('no GPU')\n", {}, "py:3: SystemExit: no GPU"),
+        ("import torch\ndef step():\n    raise SystemExit(3)\n", {}, "step 1 failed.*SystemExit"),
     ],
 )
 def test_what_cannot_be_run_is_one_sentence(traced, code, options, complaint) -> None:
@@ -59,6 +61,11 @@ def test_an_error_in_the_step_names_the_users_line(traced) -> None:
 def test_an_input_is_a_tuple_a_dict_or_the_only_argument(traced, given: str) -> None:
     result = traced(STEP + f"def trace_inputs():\n    yield {given}\n")
     assert (result.steps, result.programs) == (1, 1)
+
+
+def test_a_module_that_parses_its_command_line_finds_no_arguments(traced) -> None:
+    code = "import argparse, torch\nargs = argparse.ArgumentParser().parse_args()\n"
+    assert traced(code + "def step():\n    return torch.ones(2)\n", steps=2).steps == 2
 
 
 def test_a_step_without_parameters_needs_no_inputs(traced) -> None:

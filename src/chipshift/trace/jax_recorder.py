@@ -85,7 +85,7 @@ def record(step: Step, inputs: Inputs, steps: int) -> TraceResult:
     except traced_wrong as error:
         breaks.append(Break(_raised_at(error), f"{type(error).__name__}: {_first_sentence(error)}"))
         done = log.step
-    except Exception as error:
+    except (Exception, SystemExit) as error:
         raise InputError(f"trace: step {log.step} failed: {told(error)}") from error
     if not done:
         raise InputError("trace: the inputs function yielded nothing, expected one input a step")

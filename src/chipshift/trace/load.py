@@ -63,6 +63,7 @@ def source_of(text: str) -> str:
 def _module(option: str, where: str) -> ModuleType:
     if os.getcwd() not in sys.path:
         sys.path.insert(0, os.getcwd())
+    arguments, sys.argv = sys.argv, [where]  # a module that parses its command line finds none
     try:
         if not where.endswith(".py"):
             return importlib.import_module(where)
@@ -79,8 +80,10 @@ def _module(option: str, where: str) -> ModuleType:
         return module
     except InputError:
         raise
-    except Exception as error:
+    except (Exception, SystemExit) as error:
         raise InputError(f"{option}: {where} cannot be imported: {told(error)}") from error
+    finally:
+        sys.argv = arguments
 
 
 def inputs_of(step: Step, module: ModuleType, text: str | None) -> Inputs:

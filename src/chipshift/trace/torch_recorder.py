@@ -76,7 +76,7 @@ def record(step: Step, inputs: Inputs, steps: int) -> TraceResult:
     try:
         with torch.compiler.set_stance("force_eager"), _Calls(log), _Operations(log):
             done = run_steps(step, inputs, steps, log.step)
-    except Exception as error:
+    except (Exception, SystemExit) as error:
         raise InputError(f"trace: step {len(log.tapes)} failed: {told(error)}") from error
     if not done:
         raise InputError("trace: the inputs function yielded nothing, expected one input a step")
