@@ -291,6 +291,21 @@ LOOKALIKES: list[tuple[str, str, str]] = [
         """,
     ),
     (
+        "a package asked for before it is imported",
+        "third-party-gpu-kernel",
+        """
+        import torch
+        from somewhere import is_liger_kernel_available
+        if is_liger_kernel_available():
+            from liger_kernel.chunked_loss import Loss
+        class Trainer:
+            def __init__(self, use_liger):
+                self.loss = torch.nn.CrossEntropyLoss()
+                if use_liger:
+                    self.loss = Loss()
+        """,
+    ),
+    (
         "names that contain the words",
         "fp16-cast",
         "import torch\nhalf_width = 4\nfloat16_names = {'a'}\nx = y.to(torch.bfloat16)\n"

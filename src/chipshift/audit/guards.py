@@ -46,6 +46,11 @@ NAME_CADENCE = re.compile(
 INTERVAL = re.compile(
     r"(interval|freq|every|steps|step|period|cadence|epochs?|_n|iters?|num_batches|ticks?)", re.I
 )
+GPU_PACKAGE = re.compile(
+    r"flash|apex|xformers|triton|bitsandbytes|bnb|deepspeed|cuda|gpu|liger|causal_conv|grouped_gemm"
+    r"|torchao|transformer_engine|megablocks|fbgemm|natten|cupy|mamba|^fla$|^te$|^k2$|^kernels$"
+)
+"""Packages that an ``is_<package>_available()`` may ask for and that need a GPU."""
 GPU_WORD = re.compile(r"^(cuda|gpu)(:.*)?$")
 
 
@@ -153,11 +158,7 @@ class GuardReader:
             return frozenset({f"-{RANK0}"})
         if re.match(r"is_\w+_available$", name) and name != "is_available":
             package = name.removeprefix("is_").removesuffix("_available")
-            if re.search(
-                r"flash|apex|xformers|triton|bitsandbytes|bnb|deepspeed|cuda|gpu", package
-            ):
-                return frozenset({PACKAGE})
-            return frozenset()
+            return frozenset({PACKAGE}) if GPU_PACKAGE.search(package) else frozenset()
         if name == "hasattr" and len(test.args) == 2 and isinstance(test.args[1], ast.Constant):
             if test.args[1].value == "scaled_dot_product_attention":
                 return frozenset({f"-{OLD_TORCH}"})

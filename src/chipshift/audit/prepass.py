@@ -74,6 +74,8 @@ def outline(tree: ast.Module, module: str, is_package: bool, source: str) -> Out
             owner, function = node.name, ""
         elif isinstance(node, ast.Try):
             _try(node, module, is_package, found)
+        elif isinstance(node, ast.If):
+            _available(node, module, is_package, found)
         for block in ("body", "orelse", "finalbody"):
             for child in reversed(getattr(node, block, ())):
                 if isinstance(child, ast.stmt):
@@ -189,6 +191,18 @@ def _class(node: ast.ClassDef, found: Outline) -> None:
         node.name
     ):
         found.hosts.add(node.name)
+
+
+def _available(node: ast.If, module: str, is_package: bool, found: Outline) -> None:
+    """``if is_x_available(): from x import ...``: the names are optional."""
+    asked = node.test.func if isinstance(node.test, ast.Call) else None
+    if asked is None or not re.match(r"(is|has)_\w+", tail(asked)):
+        return
+    for one in node.body:
+        if isinstance(one, ast.Import | ast.ImportFrom):
+            for name in imported(one, module, is_package):
+                if gpu_package(name.package, name.dotted):
+                    found.packages.add(name.local)
 
 
 def _try(node: ast.Try, module: str, is_package: bool, found: Outline) -> None:
