@@ -140,7 +140,9 @@ def plan_target(job: TrainJob, name: str, options: Options, now: Estimate | None
         machine = parse_machine(name)
     else:
         machine, sizings, note = _size(sizer, now)
-    chosen = choose(job, machine, stack, fixed=options.fixed, price=options.price_of(machine))
+    before = sizer.known.get(machine.name)
+    chosen = choose(job, machine, stack, fixed=options.fixed, price=options.price_of(machine),
+                    found=None if before is None else before.found)  # fmt: skip
     if not chosen.found.considered and options.fixed:
         raise InputError(
             f"--fix {held_text(options.fixed)}: no plan of this job on {machine.name} is so "

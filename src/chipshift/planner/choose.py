@@ -59,10 +59,15 @@ class Choice:
 
 def choose(job: TrainJob, machine: Machine, stack: str, *, fixed: Fixed | None = None,
            price: Price | None = None, explain_choice: bool = True,
-           progress: Callable[[int], None] | None = None) -> Choice:  # fmt: skip
-    """The best plan on a machine; with ``explain_choice`` also runners-up and constraints."""
+           progress: Callable[[int], None] | None = None, found: Found | None = None
+           ) -> Choice:  # fmt: skip
+    """The best plan on a machine; with ``explain_choice`` also runners-up and constraints.
+
+    Args:
+        found: what a search of the same job, machine and held values found before.
+    """
     s = setting(job, machine, stack)
-    found = search(s, fixed, progress=progress)
+    found = found or search(s, fixed, progress=progress)
     if not found.fitting:
         row = found.not_fitting[0] if found.not_fitting else None
         short = row.memory_bytes - float(s.usable_bytes) if row else float("nan")

@@ -14,8 +14,8 @@ def with_sources(record: T, source: str | dict[str, str], unit: str | dict[str, 
     """The same dataclass with every number replaced by a leaf named after its field.
 
     Args:
-        record: a frozen dataclass; nested dataclasses and tuples of them are turned as well, other fields
-            kept.
+        record: a frozen dataclass; nested dataclasses and tuples of them are turned as well,
+            other fields kept.
         source: of all fields, or by field name ("" key = the rest).
         unit: likewise.
     """
