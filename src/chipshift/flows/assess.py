@@ -42,6 +42,13 @@ class Sizings:
     equal_cost: Estimate | None
     equal_chips: Estimate | None
 
+    def with_best(self, best: Estimate) -> Sizings:
+        """The same with the fully searched plan wherever the machine is the chosen one."""
+        answers = (self.match_throughput, self.equal_cost, self.equal_chips)
+        return Sizings(
+            *(best if e is not None and e.machine.name == best.machine.name else e for e in answers)
+        )
+
 
 @dataclass(frozen=True)
 class Target:
@@ -151,6 +158,7 @@ def plan_target(job: TrainJob, name: str, options: Options, now: Estimate | None
     if chosen.best is None:
         return _nothing_fits(job, machine, chosen, sizer)
     best = chosen.best
+    sizings = None if sizings is None else sizings.with_best(best)
     limits = list(chosen.constraints)
     batch = batch_limit(job, machine, stack, best) if _batch_limits(best) else None
     if batch is not None:

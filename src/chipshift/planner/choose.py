@@ -136,12 +136,12 @@ def _constraints(s: Setting, best: Estimate, fixed: Fixed) -> list[Constraint]:
         return Constraint(name, cost, None if rate is None else cost * rate)
 
     out: list[Constraint] = []
-    free = search(without_memory_limit(s), fixed, keep=1)
+    free = search(without_memory_limit(s), fixed, keep=1, orders=False)
     if free.fitting:
         out.append(priced("memory of a device", free.fitting[0].step_time_s))
     for key in fixed:
         rest = {k: v for k, v in fixed.items() if k != key}
-        loose = search(s, rest, keep=1)
+        loose = search(s, rest, keep=1, orders=False)
         if loose.fitting:
             out.append(priced(f"{key}={fixed[key]}", loose.fitting[0].step_time_s))
     return out
@@ -155,7 +155,7 @@ def with_batch(job: TrainJob, factor: int) -> TrainJob:
 
 def batch_limit(job: TrainJob, machine: Machine, stack: str, best: Estimate) -> Constraint | None:
     """What the fixed batch costs: the best plan with twice the batch, at half its step time."""
-    double = search(setting(with_batch(job, 2), machine, stack), keep=1)
+    double = search(setting(with_batch(job, 2), machine, stack), keep=1, orders=False)
     if not double.fitting:
         return None
     cost = max(float(plain(best.step_time_s)) - double.fitting[0].step_time_s / 2, 0.0)

@@ -2,8 +2,8 @@
 
 The usual order is JAX's: the axis that communicates most takes whole physical axes first. Whether
 another order is better depends on how two axes share the links, which no bound worth its cost
-settles beforehand; so every plan is scored in the usual order, and the most promising thousand in
-all of them.
+settles beforehand; so every plan is scored in the usual order, and the most promising in all
+of them.
 """
 
 from __future__ import annotations

@@ -25,7 +25,7 @@ from chipshift.planner.table import Prepared, Row, columns, prepare, take
 
 CHUNK = 8192
 KEEP = 256
-PROMISING = 1024
+PROMISING = 256
 
 
 @dataclass(frozen=True)
@@ -103,7 +103,7 @@ class _Best:
 
 
 def search(s: Setting, fixed: Mapping[str, str | int | float] | None = None, *,
-           prune: bool = True, keep: int = KEEP,
+           prune: bool = True, keep: int = KEEP, orders: bool = True,
            progress: Callable[[int], None] | None = None) -> Found:  # fmt: skip
     """Score every legal plan and keep the best.
 
@@ -117,6 +117,7 @@ def search(s: Setting, fixed: Mapping[str, str | int | float] | None = None, *,
         fixed: parts of the plan that the user holds (``tp``: 4, ``remat``: ``full`` ...).
         prune: False scores every plan.
         keep: how many of the best to keep.
+        orders: also try other orders of the mesh axes.
         progress: called with the number of plans settled so far.
     """
     start = time.perf_counter()
@@ -129,7 +130,7 @@ def search(s: Setting, fixed: Mapping[str, str | int | float] | None = None, *,
         floor = compute_floor(s, prepared)
         for group in _groups(choices(s, fixed), base):
             _search_group(s, prepared, floor, group, prune, tally, progress)
-        base = _search_orders(s, base, tally)
+        base = _search_orders(s, base, tally) if orders else base
     return Found(
         setting=s,
         base=base,
