@@ -309,6 +309,8 @@ def loss(mesh: Mesh, cfg: Config, params: dict[str, Any], ids_BS: Any, targets_B
     x = gathered(mesh, x, at.cut, at.whole)
     name, equation = ("embed", "bsm,vm->bsv") if cfg.tied else ("head", "bsm,mv->bsv")
     weight = model_weights(cfg)[name]
+    if cfg.loss_chunks > 1:
+        return loss_in_pieces(mesh, cfg, x, params[name], targets_BS)
 
     def piece(total: Any, part: Any) -> tuple[Any, None]:
         h, target = part
@@ -321,12 +323,53 @@ def loss(mesh: Mesh, cfg: Config, params: dict[str, Any], ids_BS: Any, targets_B
         chosen = jnp.arange(logits.shape[-1])[None, None, :] == target[..., None]
         return total + (log_sum - jnp.where(chosen, logits, 0.0).sum(-1)).sum(), None
 
+    total, _ = piece(jnp.float32(0.0), (x, targets_BS))
+    return total / targets_BS.size
+
+
+def loss_in_pieces(mesh: Mesh, cfg: Config, x_BSM: Any, head: Any, targets_BS: Any) -> Any:
+    """As ``loss`` from the last norm on, a piece of the sequence at a time.
+
+    Written for one device: it gathers the head once, adds up the head's gradient over the pieces,
+    and reduces that once; left to the partitioner, every piece would reduce its own.
+    """
+    weight = model_weights(cfg)["embed" if cfg.tied else "head"]
+    spec, equation = weight.spec(cfg), "bsm,vm->bsv" if cfg.tied else "bsm,mv->bsv"
+    cut = next((dim for dim, axes in enumerate(spec) if axes and "fsdp" in axes), None)
+    over_tp = spec[weight.tp] is not None and "tp" in spec[weight.tp]
     n = cfg.loss_chunks
-    if n == 1:
-        total, _ = piece(jnp.float32(0.0), (x, targets_BS))
-    else:
+
+    def on_device(x: Any, head: Any, targets: Any) -> Any:
+        head = head.astype(cfg.compute_dtype)
+        if cut is not None:
+            head = jax.lax.all_gather(head, weight_axes(cfg), axis=cut, tiled=True)
+
+        def add_tp(y: Any) -> Any:
+            return jax.lax.psum(y, "tp") if over_tp else y
+
+        def piece(total: Any, part: Any) -> tuple[Any, None]:
+            h, target = part
+            logits = jnp.einsum(equation, h, head, preferred_element_type=jnp.float32)
+            if cfg.variant.logit_cap:
+                logits = cfg.variant.logit_cap * jnp.tanh(logits / cfg.variant.logit_cap)
+            top = jax.lax.stop_gradient(logits.max(-1))
+            top = jax.lax.pmax(top, "tp") if over_tp else top
+            log_sum = top + jnp.log(add_tp(jnp.exp(logits - top[..., None]).sum(-1)))
+            first = jax.lax.axis_index("tp") * logits.shape[-1] if over_tp else 0
+            chosen = first + jnp.arange(logits.shape[-1]) == target[..., None]
+            return total + (log_sum - add_tp(jnp.where(chosen, logits, 0.0).sum(-1))).sum(), None
+
         B, S, M = x.shape
         xs = x.reshape(B, n, S // n, M).swapaxes(0, 1)
-        ts = targets_BS.reshape(B, n, S // n).swapaxes(0, 1)
+        ts = targets.reshape(B, n, S // n).swapaxes(0, 1)
         total, _ = jax.lax.scan(jax.checkpoint(piece), jnp.float32(0.0), (xs, ts))
+        return jax.lax.psum(total, (*BATCH, "cp"))
+
+    total = jax.shard_map(
+        on_device,
+        mesh=mesh,
+        in_specs=(Layout(cfg).whole, spec, P(BATCH, "cp")),
+        out_specs=P(),
+        check_vma=False,
+    )(x_BSM, head, targets_BS)
     return total / targets_BS.size
