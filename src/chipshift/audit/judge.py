@@ -90,12 +90,12 @@ def judged(hazard: Hazard, place: Place) -> tuple[str, Severity, Loop] | None:
             rule = SYNC_EVAL
     base: Severity = hazard.severity or rules()[rule].severity
     by = 0
-    if rule not in NO_PLACE and rule != SYNC_EVAL:
+    if rule not in NO_PLACE and rule != SYNC_EVAL and not hazard.raises:
         if where == EVAL:
             by = 1
-        elif where in (STARTUP, EPOCH) and not hazard.raises:
+        elif where in (STARTUP, EPOCH):
             by = 2
-    if hazard.cadence and where == STEP:
+    if hazard.cadence and where == STEP and not hazard.raises:
         by += 1
     severity = lower(base, by)
     if hazard.flag:
@@ -207,8 +207,10 @@ def _finding(
     members = [one for one in members if (slug, one[0].line) not in taken] or []
     if not members:
         return None
+    made_first = members[0][0]
     members.sort(key=lambda one: (one[0].line, SEVERITIES.index(one[1])))
-    first = members[0][0]
+    # The edit starts at the first line, but for a head size at the number that sets it.
+    first = made_first if slug == "head-dim-lt-128" else members[0][0]
     severity = min((one[1] for one in members), key=SEVERITIES.index)
     worst = next(one for one in members if one[1] == severity)
     lines: set[int] = set()

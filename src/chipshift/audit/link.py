@@ -250,37 +250,45 @@ def places(
         found[entry] = Place(STEP, True)
         fixed.add(entry)
     roles = {(facts.file, func.name): func.role for facts in files for func in facts.funcs}
-    work = [key for key, place in found.items() if place.where != NEVER]
-    work.sort()
-    while work:
-        key = work.pop()
-        here = found[key]
-        for target, site in out.get(key, ()):
-            if site.guarded or target not in found or target in fixed:
-                continue
-            where = site.local or here.where
-            if where == "quiet":
-                where = STEP if here.where == STEP else EVAL
-            if here.where in (EVAL, HOST):
-                where = here.where
-            role = roles.get(target, "")
-            if role == EVAL and where in (STARTUP, EPOCH):
-                where = EVAL
-            elif where == STEP and not here.sure and not site.local and role:
-                # A guess about the caller does not outweigh the callee's own name, but within a
-                # class the caller's call does.
-                inside = site.callee.startswith("self.") and role == STARTUP
-                where = where if inside else role
-            if site.cadence and where == STEP:
-                where = EVAL
-            there = found[target]
-            looped = there.looped or site.looped or here.looped
-            if RANK[where] > RANK[there.where] or (looped and not there.looped):
-                better = where if RANK[where] > RANK[there.where] else there.where
-                found[target] = Place(better, here.sure or bool(site.local), looped)
-                work.append(target)
+    # First what is known, then what is only guessed, which does not outweigh it.
+    for sure in (True, False):
+        work = [key for key, place in found.items() if place.where != NEVER and place.sure == sure]
+        work.sort()
+        while work:
+            key = work.pop()
+            for target, site in out.get(key, ()):
+                if site.guarded or target not in found or target in fixed:
+                    continue
+                there = found[target]
+                place = _reached(found[key], there, site, roles.get(target, ""))
+                guess = not place.sure and there.sure and there.where != NEVER
+                if place != there and not guess:
+                    found[target] = place
+                    work.append(target)
     _unreached(files, found, into)
     return found
+
+
+def _reached(here: Place, there: Place, site: CallSite, role: str) -> Place:
+    """Where a function runs that is called at ``site`` from one that runs ``here``."""
+    where = site.local or here.where
+    if where == "quiet":
+        where = STEP if here.where == STEP else EVAL
+    if here.where in (EVAL, HOST):
+        where = here.where
+    if role == EVAL and where in (STARTUP, EPOCH):
+        where = EVAL
+    elif where == STEP and not here.sure and not site.local and role:
+        # A guess about the caller does not outweigh the callee's own name, but within a class
+        # the caller's call does.
+        inside = site.callee.startswith("self.") and role == STARTUP
+        where = where if inside else role
+    if site.cadence and where == STEP:
+        where = EVAL
+    looped = there.looped or site.looped or here.looped
+    if RANK[where] > RANK[there.where]:
+        return Place(where, here.sure or bool(site.local), looped)
+    return Place(there.where, there.sure, looped) if looped != there.looped else there
 
 
 def _unreached(files: Sequence[FileFacts], found: dict[Key, Place], into: Edges) -> None:

@@ -51,6 +51,11 @@ HOST_NAME = re.compile(
 
 
 STEPS = frozenset({"optimizer_step", "apply_gradients", "loss_scaler", "amp_scaler"})
+EVAL_FIRST = re.compile(
+    r"_?(run_|do_)?(eval|evaluate|evaluation|validate|validation|inference|test|log_validation"
+    r"|estimate_loss)(_epoch|_model|_one_epoch|_loop|_step|_dataset)?$"
+)
+"""Names that say evaluation whoever calls them."""
 LOADER = re.compile(r"loader|data_iter|val_data|eval_data|test_data")
 NOT_STEP = re.compile(
     r"(Transform|Aug|Collat|Token|Process|Crop|Resize|Normaliz|ToTensor|Pad|Flip|Callback|Logger"
@@ -232,7 +237,7 @@ def function_role(
     if name in ("validation_step", "test_step", "predict_step", "evaluate", "validate"):
         return EVAL, True
     if EVAL_NAME.search(name) and not name.startswith("train"):
-        return EVAL, name in ("generate", "sample")
+        return EVAL, name in ("generate", "sample") or bool(EVAL_FIRST.match(name))
     if name in outline.jitted or name in outline.compact:
         return STEP, True
     if owner is not None and owner.name in outline.modules and name in ("forward", "__call__"):

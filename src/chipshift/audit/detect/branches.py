@@ -75,9 +75,10 @@ def _reduced(reader: Reader, node: ast.Call) -> Confidence | None:
     full = reader.full(node.func)
     if full:
         if full.startswith(("numpy.", "math.")):
-            if full.startswith("math.") and node.args and reader.kind(node.args[0]) in ON_DEVICE:
-                return "sure"
-            return None
+            if not full.startswith("math.") or not node.args:
+                return None
+            inner = node.args[0]
+            return "sure" if reader.kind(inner) in ON_DEVICE else _value(reader, inner)
         if not full.startswith(("torch.", "jax.numpy.")):
             return None
         kinds = [reader.kind(one) for one in node.args]

@@ -50,7 +50,8 @@ def saved(reader: Reader, node: ast.Call, full: str) -> None:
         if reader.has(g.RANK0):
             reader.hit(SAVE, node, "xm.save under a rank test hangs", severity="high")
         return
-    if full not in ("torch.save", "pickle.dump", "accelerate.save") or not node.args:
+    known = full in ("torch.save", "pickle.dump", "accelerate.save") or name == "save_on_master"
+    if not known or not node.args:
         return
     places: list[int] = []
     found = _state(reader, node.args[0], places, 0)
@@ -60,7 +61,6 @@ def saved(reader: Reader, node: ast.Call, full: str) -> None:
         return
     if ".cpu()" in ast.unparse(node.args[0]) or "cpu_state" in ast.unparse(node.args[0]):
         return
-    del name
     reader.hit(
         SAVE,
         node,
@@ -419,7 +419,7 @@ def unsynced(reader: Reader, node: ast.For | ast.While) -> None:
 
 def register(found: Detectors) -> None:
     found.on_statement(ast.Assign)(tied)
-    found.on_call("save dump")(saved)
+    found.on_call("save dump save_on_master")(saved)
     found.on_call("save_hyperparameters")(hyperparameters)
     found.on_call("load")(loaded)
     found.any_call.append(lambda reader, node, callee: fused(reader, node, callee))
