@@ -262,6 +262,11 @@ def branch(reader: Reader, node: ast.If) -> None:
             targets=TORCH,
         )
     elif no and g.CUDA not in guards and any(isinstance(one, ast.Raise) for one in no):
+        if reader.mentions(".is_cuda") and ".is_cuda" in ast.unparse(node.test):
+            flash = any(root.startswith("flash_attn") for root in reader.aliases.values())
+            rule = "flash-attn-kernel" if flash else PIN
+            reader.hit(rule, node.test, "refuses tensors that are not on CUDA", targets=TORCH)
+            return
         reader.hit(FALLBACK, node.test, "stops where there is no CUDA", targets=TORCH, raises=True)
 
 
