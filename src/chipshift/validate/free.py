@@ -119,13 +119,13 @@ _MEGATRON = (
 )
 
 _NANOTRON = (
-    Free("matmul_scale", "stack", 0.82, 0.02),
-    Free("attention_scale", "stack", 0.4, 0.1),
-    Free("memory_scale", "stack", 0.9, 0.05),
+    Free("matmul_scale", "stack", 0.78, 0.03),
+    Free("attention_scale", "stack", 0.4, 0.15),
+    Free("memory_scale", "stack", 0.8, 0.1),
     Free("host_s_per_op", "stack", 1.9e-5, 0.2),
     Free("host_drag", "stack", 1.2, 0.4),
     Free("pp_stall_s", "era", 1.4, 0.2, priors={"1": 0.01}),
-    Free("tp_across_scale", "era", 0.5, 0.6),
+    Free("tp_across_scale", "stack", 0.5, 0.4),
     Free("tp_across_latency_s", "stack", 8e-4, 0.3),
     Free("collective_scale", "stack", 0.6, 0.4),
     Free("comm_tax", "stack", 0.2, 0.3),
