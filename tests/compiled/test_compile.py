@@ -129,3 +129,16 @@ def test_a_killed_compiler_is_reported(monkeypatch: pytest.MonkeyPatch) -> None:
 def test_a_request_survives_its_json() -> None:
     asked = request("v6e:2x2*2", replace(SMALL, mesh=(2, 4, 1, 1, 1)), mode="time")
     assert from_json(asked.as_json()) == asked
+
+
+def test_time_mode_adds_seconds_from_the_compilers_cycles() -> None:
+    """At least the matmuls at the peak: 6 x parameters x tokens and one forward again."""
+    asked = request("v5e:2x2", SMALL, mode="time")
+    machine = parse_machine("v5e:2x2")
+    found = report(asked, machine, run(asked, timeout_s=900), cached=False)
+    assert found["compiled"], found["reason"]
+    seconds = found["estimated_time_s"]
+    tokens, parameters = 256, 3 * (4 * 256 * 512 + 3 * 256 * 512) + 512 * 256
+    assert seconds["compute"] > 8 * parameters * tokens / machine.chip.peak_flop_per_s("bf16")
+    assert seconds["total"] == pytest.approx(seconds["compute"] + seconds["collectives"])
+    assert compiled("v5e:2x2", SMALL)["estimated_time_s"] is None
