@@ -72,6 +72,10 @@ def screen(
         brief = ("medium", "low") if many else ("low",)
     name = printable(name)
     view = View(lines, review.result.target, all_targets)
+    if not review.result.files and not review.result.findings:
+        yield [Span(name, "bold"), Span(": no Python code or notebook to read")]
+        yield from _not_read(review)
+        return
     yield from _head(review, name, all_targets)
     for topic, group in groupby(review.result.findings, key=lambda finding: finding.topic):
         findings = list(group)
@@ -230,16 +234,22 @@ def _summary(review: Review, max_per_rule: int | None) -> Iterator[Row]:
     yield from _worklist(worklist(result.findings))
     yield from _item("step", _step(review))
     yield from _item("not resolved", _coverage(review))
-    if result.skipped:
-        some = [f"{printable(s.file)} ({s.why})" for s in result.skipped[:SKIPPED_SHOWN]]
-        rest = len(result.skipped) - len(some)
-        more = [f"and {rest} more (--json lists them)"] if rest else []
-        yield from _item("not read", ", ".join(some + more))
+    yield from _not_read(review)
     if max_per_rule is None and result.findings:
         yield from _item("in full", "--max-per-rule 0 shows every finding, --json lists them")
     left_out = _left_out(review)
     if left_out:
         yield from _item("not shown", left_out)
+
+
+def _not_read(review: Review) -> Iterator[Row]:
+    """The files passed over, with the reasons."""
+    skipped = review.result.skipped
+    if skipped:
+        some = [f"{printable(s.file)} ({s.why})" for s in skipped[:SKIPPED_SHOWN]]
+        rest = len(skipped) - len(some)
+        more = [f"and {rest} more (--json lists them)"] if rest else []
+        yield from _item("not read", ", ".join(some + more))
 
 
 def _share(fraction: float) -> str:
