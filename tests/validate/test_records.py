@@ -2,13 +2,15 @@
 
 from __future__ import annotations
 
+from pathlib import Path
 from typing import Any
 
 import pytest
 
+from chipshift.errors import InputError
 from chipshift.models.model import DenseMlp, MoeMlp
 from chipshift.validate.case import Case, Skip
-from chipshift.validate.records import to_case
+from chipshift.validate.records import read_records, to_case
 from chipshift.validate.rows import machine_of, model_of, precision_of, remat_of
 
 
@@ -173,3 +175,16 @@ def test_machines_are_read_from_the_topologys_text(
 
 def test_lora_computes_no_gradient_of_the_base_weights() -> None:
     assert case(task="lora").job.trainable_fraction == 0.0
+
+
+@pytest.mark.parametrize(
+    ("line", "said"),
+    [("{", "not a JSON object"), ("[1]", "a record"), ('{"model": {}, "id": "a"}', "'source'")],
+)
+def test_a_file_that_holds_no_records_is_refused_by_line(
+    tmp_path: Path, line: str, said: str
+) -> None:
+    file = tmp_path / "runs.jsonl"
+    file.write_text(line + "\n")
+    with pytest.raises(InputError, match=said):
+        read_records(file)

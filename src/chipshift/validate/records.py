@@ -35,6 +35,8 @@ PLANNERS_ORDER = (
 )
 """What a planner tries where the source does not state the rematerialisation: the least first, in
 the steps that Megatron's selective recompute offers."""
+STATED = ("id", "source", "stack", "task", "quality")
+"""Keys that every record must hold, as text."""
 DEVICES = {"v7x": 2, "trn1": 2}
 """Devices a chip in the records' degrees: v7x TensorCores, Trainium1 NeuronCores."""
 SHARDED = frozenset({"paxml", "levanter", "torch_xla", "torchax", "maxtext", "torchtitan"})
@@ -58,7 +60,10 @@ def read_records(path: Path) -> list[Case | Skip]:
         except ValueError as error:
             raise InputError(f"{path}:{number}: not a JSON object ({error})") from None
         if not isinstance(row, dict) or not isinstance(row.get("model"), dict):
-            raise InputError(f"{path}:{number}: expected a record with 'id', 'model', 'chip_key'")
+            raise InputError(f"{path}:{number}: expected a record, an object with a 'model' object")
+        absent = [key for key in STATED if not isinstance(row.get(key), str)]
+        if absent:
+            raise InputError(f"{path}:{number}: expected a text under '{absent[0]}'")
         out.append(to_case(row, str(path), number))
     return out
 

@@ -19,7 +19,8 @@ FF_WIDTH = {2048: 8192, 3072: 8192, 4096: 14336, 8192: 28672, 16384: 53248}
 """Feed-forward width of each model of the sweep, by its hidden size (the CSV leaves it out)."""
 TIED = frozenset({2048, 3072})
 """Hidden sizes whose models tie the LM head (failed rows do not say)."""
-NEEDED = ("status", "dp", "tp", "pp", "mbs", "batch_accum", "nodes", "hidden_size", "num_layers")
+NEEDED = ("status", "dp", "tp", "pp", "mbs", "batch_accum", "nodes", "hidden_size", "num_layers",
+          "num_heads", "tok/s/gpu")  # fmt: skip
 
 
 def read_sweep(path: Path) -> list[Case | Skip]:
