@@ -83,7 +83,9 @@ def _stage_parts(s: Setting, c: Columns, choice: Choice, policy: Policy, counts:
     )
     gathered = _gathered(s, c, wd, we)
     groups = sum(np.where(g > 1, 1.0, 0.0) for g in (c.tp, c.cp, c.ep, c.pp, c.dp * c.fsdp))
-    gradient_bytes = b.gradients * s.trainable
+    # Sums over several microbatches live all through the step; one microbatch's only at its end.
+    live = np.where(c.accumulation > 1, 1.0, s.stack.gradients_at_peak)
+    gradient_bytes = b.gradients * s.trainable * live
     beside = s.stack.extra_state_bytes
     if choice.optimizer_sharding != "none":
         beside = beside + s.stack.zero_extra_bytes
@@ -162,8 +164,8 @@ def _gathered(s: Setting, c: Columns, wd: Number, we: Number) -> Number:
     """Whole layers that FSDP has gathered, the embedding's table where that is larger."""
     dense, experts = device_params(s, c, heaviest_kind(s))
     b = s.bytes
-    held = s.stack.gathered_layers
-    layers = memory.gathered_bytes(dense, wd, held, b.gathered, b.reduce)
-    layers = layers + memory.gathered_bytes(experts, we, held, b.gathered, b.reduce)
+    held, reduced = s.stack.gathered_layers, b.reduce * s.stack.whole_gradient_layers
+    layers = memory.gathered_bytes(dense, wd, held, b.gathered, reduced)
+    layers = layers + memory.gathered_bytes(experts, we, held, b.gathered, reduced)
     table = memory.cut_params(params_embedding(s.model), c.tp, 1.0)
-    return np.maximum(layers, memory.gathered_bytes(table, wd, 1.0, b.gathered, b.reduce))
+    return np.maximum(layers, memory.gathered_bytes(table, wd, 1.0, b.gathered, reduced))

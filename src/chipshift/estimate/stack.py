@@ -75,6 +75,8 @@ class Stack:
         context_bytes: driver, runtime and library workspace on each device.
         comm_buffer_bytes: communication buffers for each process group that leaves one device.
         reruns_output: 1 when full recompute also runs the layer's last matmul.
+        gradients_at_peak: share of the gradients alive at the step's peak without accumulation.
+        whole_gradient_layers: layers' worth of gradients alive at once before they are reduced.
         whole_gradients: 1 when full-size gradients of all layers live at once although sharded.
     """
 
@@ -127,6 +129,8 @@ class Stack:
     context_bytes: float = 1.0e9
     comm_buffer_bytes: float = 2.0e8
     reruns_output: float = 0.0
+    gradients_at_peak: float = 1.0
+    whole_gradient_layers: float = 1.0
     whole_gradients: float = 0.0
 
 
@@ -159,13 +163,13 @@ def stack(name: str, chip_key: str) -> Stack:
 def _tables(base: str, release: str, chip_key: str) -> list[dict[str, Any]]:
     """Tables of constants that hold, the later overriding: stack, chip, then each release reached.
 
-    A stack without runs of its own names another in ``inherits``. ``[[release]]`` blocks stand
-    oldest first and say ``since``; without a release the newest holds.
+    A stack without runs of its own names another in ``inherits``, whose constants its own override.
+    ``[[release]]`` blocks stand oldest first and say ``since``; without a release the newest holds.
     """
     data = _data(base)
-    if "inherits" in data:
-        return _tables(str(data["inherits"]), release, chip_key)
-    found = [data.get("constants", {}), data.get("chip", {}).get(chip_key, {})]
+    inherits = data.get("inherits")
+    found = _tables(str(inherits), release, chip_key) if inherits else []
+    found += [data.get("constants", {}), data.get("chip", {}).get(chip_key, {})]
     for block in data.get("release", []):
         if not release or release >= str(block["since"]):
             found += [block.get("constants", {}), block.get("chip", {}).get(chip_key, {})]
