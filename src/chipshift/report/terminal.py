@@ -205,7 +205,8 @@ def _errors(columns: Sequence[Mapping[str, Any]], width: int) -> Iterator[Line]:
     said: dict[str, list[str]] = {}
     for column in columns:
         if column.get("error_band") is not None:
-            said.setdefault(error_text(column["error_band"]), []).append(column["machine"]["chip"])
+            words = error_text(column["error_band"], short=True)
+            said.setdefault(words, []).append(column["machine"]["chip"])
     for i, (words, chips) in enumerate(said.items()):
         text = f"{', '.join(dict.fromkeys(chips))}: {words}"
         label = "   Error, measured" if i == 0 else ""

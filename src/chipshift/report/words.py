@@ -84,14 +84,15 @@ def does_not_fit(target: Mapping[str, Any]) -> str:
     return text + (f"; it would fit: {', '.join(n for n in names if n)}" if any(names) else "")
 
 
-def error_text(band: Mapping[str, Any]) -> str:
-    """The measured error of a chip and stack, or that there is none."""
+def error_text(band: Mapping[str, Any], *, short: bool = False) -> str:
+    """The measured error of a chip and stack, or that there is none; ``short`` without basis."""
     if not band or not band.get("n"):
         return (band or {}).get("basis") or "not validated on this chip and stack"
-    return (
+    found = (
         f"median {band['median_abs_rel']:.1%}, 9 in 10 within {band['p90_abs_rel']:.1%}, "
-        f"on {band['n']} measured runs ({band['basis']})"
+        f"on {band['n']} measured runs"
     )
+    return found if short else f"{found} ({band['basis']})"
 
 
 def item_cost(item: Mapping[str, Any]) -> str:
