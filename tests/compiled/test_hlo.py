@@ -219,3 +219,24 @@ def test_a_windowed_einsum_counts_as_the_reduce_scatter_it_implements() -> None:
 def test_text_without_an_entry_is_refused() -> None:
     with pytest.raises(ValueError, match="ENTRY"):
         parse("module @jit_step {}")
+
+
+OFFLOADED = """HloModule jit_step
+
+%gather (x: bf16[4,8]) -> bf16[16,8] {
+  %x = bf16[4,8]{1,0} parameter(0)
+  ROOT %all = bf16[16,8]{1,0} all-gather(%x), replica_groups={{0,1,2,3}}, dimensions={0}
+}
+
+ENTRY %main (w: bf16[4,8]) -> bf16[16,8] {
+  %w = bf16[4,8]{1,0} parameter(0)
+  %begin = ((bf16[4,8]{1,0}), bf16[16,8]{1,0}) call-start(%w), async_execution_thread="sparsecore", to_apply=%gather
+  ROOT %end = bf16[16,8]{1,0} call-done(%begin), async_execution_thread="sparsecore", to_apply=%gather
+}
+"""  # noqa: E501
+
+
+def test_a_collective_offloaded_to_the_sparse_cores_counts_once_and_is_overlapped() -> None:
+    """4 x 8 x 2 = 64 B to each of three others."""
+    (one,) = read_collectives(parse(OFFLOADED), MeshAxes(("fsdp",), (4,)))
+    assert (one.kind, one.count, one.bytes, one.overlapped) == ("all_gather", 1, 192, True)

@@ -56,6 +56,13 @@ class Collective:
 def read_collectives(module: Module, mesh: MeshAxes) -> tuple[Collective, ...]:
     """All collectives that move bytes between devices, in program order."""
     times = multiplicities(module)
+    started = {
+        inner
+        for computation in module.computations.values()
+        for instruction in computation.instructions
+        if instruction.opcode in ("call-start", "async-start")
+        for _, inner in instruction.called
+    }  # beside the main program, on the SparseCores
     found: list[Collective] = []
     permutes: dict[str, list[tuple[Computation, Instruction, int]]] = defaultdict(list)
     for name, count in times.items():
@@ -68,6 +75,7 @@ def read_collectives(module: Module, mesh: MeshAxes) -> tuple[Collective, ...]:
                 permutes[instruction.op_name].append((computation, instruction, count))
             elif kind is not None:
                 one = _collective(module, mesh, computation, instruction, kind, count)
+                one = replace(one, overlapped=one.overlapped or name in started)
                 found += [one] if one.group > 1 else []
             elif instruction.opcode == "send" and _MEGASCALE.search(instruction.rest):
                 found.append(_megascale(module, instruction, count))

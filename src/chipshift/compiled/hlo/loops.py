@@ -7,6 +7,9 @@ from collections import defaultdict
 
 from chipshift.compiled.hlo.module import Computation, Instruction, Module
 
+CALLS = ("call", "call-start", "async-start")
+"""Opcodes whose ``to_apply`` is run, not a reducer; libtpu starts SparseCore work by the second."""
+
 _KNOWN = re.compile(r'known_trip_count":\{"n":"(\d+)"')
 _VALUE = re.compile(r"value=(-?\d+)")
 
@@ -17,8 +20,10 @@ def multiplicities(module: Module) -> dict[str, int]:
     times[module.entry] = 1
     for name in _callers_first(module):
         for instruction in module.computations[name].instructions:
+            if instruction.opcode.endswith(("-done", "-update")):
+                continue  # they name again what their start runs
             for key, inner in instruction.called:
-                if key == "to_apply" and instruction.opcode != "call":
+                if key == "to_apply" and instruction.opcode not in CALLS:
                     continue
                 count = trip_count(module, name, instruction) if key == "body" else 1
                 times[inner] += times[name] * count
