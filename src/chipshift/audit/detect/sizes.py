@@ -167,6 +167,8 @@ def grows(reader: Reader, node: ast.Assign) -> None:
     shown = [ast.unparse(part) for part in parts]
     again = any(part in targets for part in shown) and len(set(shown)) > 1
     again = again and not any("zeros_like" in part for part in shown)
+    # Items of a list are samples being put together, not one tensor that grows.
+    again = again and not isinstance(node.targets[0], ast.Subscript)
     if again and reader.loops and not _attribute(node.targets[0]):
         again = not _renewed(reader.loops[-1].node, targets)
     if again and (reader.loops or _attribute(node.targets[0])) and not _gathers(reader):
