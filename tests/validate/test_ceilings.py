@@ -14,7 +14,7 @@ from chipshift.validate.score import nearest_rank, ordering, summary, verdicts
 CEILINGS = {  # chip: (median, 90th percentile) of grade A pretraining runs
     "h100": (0.045, 0.14), "gb200": (0.075, 0.20), "gb300": (0.075, 0.31), "a100": (0.03, 0.05),
     "v7x": (0.04, 0.14), "v6e": (0.05, 0.12), "b200": (0.10, 0.28), "v5e": (0.04, 0.08),
-    "b300": (0.075, 0.14), "v5p": (0.05, 0.15),
+    "b300": (0.07, 0.12), "v5p": (0.05, 0.15),
 }  # fmt: skip
 
 

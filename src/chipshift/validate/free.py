@@ -99,6 +99,7 @@ _MEGATRON = (
     Free("attention_scale", "chip", 0.85, 0.2),
     Free("memory_scale", "stack", 0.6, 0.3),
     Free("memory_scale", "era", 1.0, 0.25, times=True),
+    Free("memory_scale", "chip", 1.0, 0.15, times=True),
     Free("narrow_matmul_scale", "stack", 1.0, 0.1),
     Free("narrow_matmul_scale", "chip", 1.0, 0.07, times=True),
     Free("narrow_matmul_scale", "era", 1.0, 0.06, times=True),
