@@ -6,6 +6,7 @@ import pytest
 
 from chipshift.errors import InputError
 from chipshift.estimate import stack as stacks
+from chipshift.estimate.estimate import error_band
 from chipshift.estimate.score import expert_overlap, handover, host_time, other_time, routed_ops
 from chipshift.estimate.traffic import in_place, node_latency
 from chipshift.parallel.traffic import once_per_node
@@ -106,3 +107,8 @@ def test_constants_name_their_evidence() -> None:
 def test_an_unknown_stack_is_named_with_the_nearest() -> None:
     with pytest.raises(InputError, match="megatron"):
         stacks.stack("megatrom@25.02", "h100")
+
+
+def test_a_release_has_the_error_band_of_its_stack() -> None:
+    assert error_band("h100", "megatron@24.11") == error_band("h100", "megatron")
+    assert error_band("trn2", "neuron").n == 0

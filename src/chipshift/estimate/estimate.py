@@ -281,7 +281,7 @@ def _bands() -> dict[str, Any]:
 
 def error_band(chip_key: str, stack_name: str) -> ErrorBand:
     """The band measured for this chip and stack (bands.toml, written by ``validate``)."""
-    row = _bands().get(chip_key, {}).get(stack_name)
+    row = _bands().get(chip_key, {}).get(stack_name.partition("@")[0])
     if row is None:
         return ErrorBand(None, None, 0, "not validated on this chip and stack")
     return ErrorBand(row["median_abs_rel"], row["p90_abs_rel"], row["n"], row["basis"])
