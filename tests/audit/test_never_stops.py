@@ -128,3 +128,27 @@ def test_this_package_itself_is_read(tmp_path: Path) -> None:
     root = Path(__file__).parents[2] / "src" / "chipshift" / "audit"
     result = audit(root, jobs=1)
     assert result.files > 30 and not result.skipped
+
+
+def test_a_file_read_leaves_nothing_behind() -> None:
+    # Workers read with the collector off: a cycle that holds a tree would grow with the files.
+    import gc
+    import weakref
+
+    facts = FileFacts("a.py", "a", lines=2)
+    seen: list[weakref.ref[ast.Module]] = []
+    parse = ast.parse
+
+    def watched(source: str) -> ast.Module:
+        tree = parse(source)
+        seen.append(weakref.ref(tree))
+        return tree
+
+    gc.disable()
+    try:
+        ast.parse = watched  # type: ignore[assignment]
+        read_source("import torch\nclass A:\n    def f(self, x):\n        x.cuda()\n", facts)
+    finally:
+        ast.parse = parse
+        gc.enable()
+    assert facts.hazards and seen[0]() is None

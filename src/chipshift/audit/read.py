@@ -153,7 +153,11 @@ def _walk(tree: ast.Module, source: str, facts: FileFacts) -> None:
     facts.uses_torch, facts.uses_jax = torch or not jax, jax
     for star in seen.stars:
         facts.imports[f"*{star}"] = star
-    Reader(tree, facts, seen, source).read()
+    reader = Reader(tree, facts, seen, source)
+    try:
+        reader.read()
+    finally:
+        reader.close()
     script = facts.lines <= SCRIPT_LINES and "__main__" not in source and not seen.classes
     if script and not any(func.step_spans for func in facts.funcs):
         # A short script: what stands at its top level is the work itself, not its preparation.

@@ -234,6 +234,11 @@ class Reader:
         for finish in self.detectors.finish:
             finish(self)
 
+    def close(self) -> None:
+        """Let go of the tree. The reader and its guards refer to each other, and the collector is
+        off while many files are read, so that memory would grow with the trees."""
+        self.__dict__.clear()
+
     def block(self, body: Block) -> None:
         """Statements in order; an ``if`` that leaves puts its opposite on the rest."""
         pushed = 0
