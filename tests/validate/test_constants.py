@@ -112,3 +112,5 @@ def test_an_unknown_stack_is_named_with_the_nearest() -> None:
 def test_a_release_has_the_error_band_of_its_stack() -> None:
     assert error_band("h100", "megatron@24.11") == error_band("h100", "megatron")
     assert error_band("trn2", "neuron").n == 0
+    assert stacks.stack("megatron@24.11", "h100").base == "megatron"
+    assert stacks.default_stack("gpu", "megatron@24.11") == "megatron@24.11"

@@ -133,6 +133,11 @@ class Stack:
     whole_gradient_layers: float = 1.0
     whole_gradients: float = 0.0
 
+    @property
+    def base(self) -> str:
+        """The stack's name without a release."""
+        return self.name.partition("@")[0]
+
 
 @functools.cache
 def _data(name: str) -> dict[str, Any]:
@@ -202,4 +207,5 @@ RUNS_ON = {
 
 def default_stack(family: str, job_stack: str) -> str:
     """The job's own stack where it runs on that family of chips, else the family's default."""
-    return job_stack if job_stack in RUNS_ON[family] else DEFAULT_BY_FAMILY[family]
+    runs_there = job_stack.partition("@")[0] in RUNS_ON[family]
+    return job_stack if runs_there else DEFAULT_BY_FAMILY[family]

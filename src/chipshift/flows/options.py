@@ -93,7 +93,7 @@ def runs(name: str, chip: Chip) -> str:
         InputError: a stack that is not known or does not run there.
     """
     stack(name, chip.key)
-    if name not in RUNS_ON[chip.family]:
+    if name.partition("@")[0] not in RUNS_ON[chip.family]:
         raise InputError(
             f"--stack {name} does not run on {chip.key} (expected one of "
             f"{', '.join(sorted(RUNS_ON[chip.family]))})"

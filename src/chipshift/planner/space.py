@@ -163,10 +163,10 @@ def choices(s: Setting, fixed: Mapping[str, str | int | float]) -> list[Choice]:
     def of(axis: str, values: tuple[str, ...]) -> tuple[str, ...]:
         return (str(fixed[axis]),) if axis in fixed else values
 
-    cp_kind = "ring" if s.stack.name in RING_STACKS else "allgather"
-    remats = REMATS_BY_STACK.get(s.stack.name, ("none", "selective", "full"))
-    schedules = SCHEDULES_BY_STACK.get(s.stack.name, ("1f1b", "interleaved"))
-    shardings = SHARDINGS_BY_STACK.get(s.stack.name, ("none", "zero1"))
+    cp_kind = "ring" if s.stack.base in RING_STACKS else "allgather"
+    remats = REMATS_BY_STACK.get(s.stack.base, ("none", "selective", "full"))
+    schedules = SCHEDULES_BY_STACK.get(s.stack.base, ("1f1b", "interleaved"))
+    shardings = SHARDINGS_BY_STACK.get(s.stack.base, ("none", "zero1"))
     return [
         Choice(remat, sharding, schedule, cp_kind)
         for schedule in of("schedule", schedules)
