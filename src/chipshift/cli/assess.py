@@ -62,6 +62,9 @@ def command(
     ] = [],  # noqa: B006
     model: Model = "",
     set_: Set = [],  # noqa: B006
+    prove: Annotated[
+        bool, typer.Option("--prove", help="Put each chosen plan through the target's compiler.")
+    ] = False,
     explain: Explain = "",
     json: Json = False,
 ) -> int:
@@ -88,7 +91,12 @@ def command(
             from chipshift.flows.code import with_code
 
             found = with_code(found, Path(code))
-    answer = assessment_json(found)
+        answer = assessment_json(found)
+        if prove:
+            from chipshift.flows.prove import proofs_of
+
+            answer["proofs"] = proofs_of(found, say)
+            answer["proof"] = answer["proofs"][0] if answer["proofs"] else None
     if html:
         write_report(html, found, answer)
     status = 0 if any(t.estimate is not None for t in found.targets) else 1

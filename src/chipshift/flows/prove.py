@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import contextlib
+from collections.abc import Callable
 from dataclasses import replace
 from typing import Any
 
@@ -10,8 +11,9 @@ from chipshift.compiled import cache, describe
 from chipshift.compiled.report import report
 from chipshift.compiled.request import Request
 from chipshift.compiled.run import MEMORY_LIMIT_BYTES, Progress, run
-from chipshift.compiled.topology import target
+from chipshift.compiled.topology import TPU_NAMES, target
 from chipshift.errors import InputError
+from chipshift.flows.assess import Assessment
 from chipshift.jobs.job import TrainJob
 from chipshift.jobs.plan import Plan
 from chipshift.machines.machine import Machine
@@ -58,6 +60,33 @@ def prove(
         InputError: chipshift[compile] is not installed, or the machine has no such compiler.
     """
     return compiled(request_of(job, plan, machine, mode), machine, timeout_s, progress)
+
+
+def proofs_of(found: Assessment, say: Callable[[str], None]) -> list[dict[str, Any]]:
+    """The compiler's report on the chosen plan of each target that has such a compiler.
+
+    Raises:
+        InputError: chipshift[compile] is not installed.
+    """
+    out: list[dict[str, Any]] = []
+    for one in found.targets:
+        if one.estimate is None or one.machine.chip.key not in TPU_NAMES:
+            continue
+        describe.require_compilers("tpu")
+        name = one.machine.name
+
+        def progress(phase: str, seconds: float, name: str = name) -> None:
+            say(f"compiling for {name}: {phase}")
+
+        try:
+            row = prove(one.estimate.job, one.estimate.plan, one.machine, progress=progress)
+        except InputError as error:  # a plan that the written step cannot be cut by (a pipeline)
+            row = {
+                "machine": {"name": name}, "program": one.estimate.job.model.name, "mode": "fast",
+                "compiled": False, "reason": str(error), "memory_bytes": None, "collectives": [],
+            }  # fmt: skip
+        out.append(row)
+    return out
 
 
 def compiled(

@@ -20,7 +20,7 @@ from chipshift.report.words import (
     place,
     verdict_words,
 )
-from chipshift.units import duration
+from chipshift.units import duration, gib
 
 LABEL = 27
 MOST_TARGETS = 4
@@ -234,7 +234,9 @@ def _measured(answer: Mapping[str, Any], width: int) -> Iterator[Line]:
 
 def _proof(answer: Mapping[str, Any], width: int) -> Iterator[Line]:
     if answer.get("proof"):
-        yield _heading(4, "Proof", "the vendor's compiler was run: see the report")
+        yield _heading(4, "Proof", "the vendor's own compiler, run on the real step")
+        for one in answer.get("proofs") or [answer["proof"]]:
+            yield [Span(cut(f"   {proof_words(one)}", width))]
         return
     commands = proof_commands(answer)
     if not commands:
@@ -247,6 +249,21 @@ def _proof(answer: Mapping[str, Any], width: int) -> Iterator[Line]:
         head, plan = command.split(" --plan ")
         yield [Span(cut(f"   {head} \\", width))]
         yield [Span(cut(f"       --plan {plan}", width))]
+
+
+def proof_words(one: Mapping[str, Any]) -> str:
+    """What a compilation showed, in a line."""
+    machine = one["machine"]
+    name = machine["name"] if isinstance(machine, Mapping) else machine
+    memory = one.get("memory_bytes") or {}
+    if memory.get("peak") is not None:
+        room = f", {gib(memory['peak'])} of {gib(memory['available'])} a device"
+    else:
+        room = ""
+    if not one["compiled"]:
+        return f"{name}: does not compile: {one['reason']}{room}"
+    kinds = ", ".join(sorted({f"{c['kind']} over {c['mesh_axis']}" for c in one["collectives"]}))
+    return f"{name}: compiles{room}; {kinds or 'no collectives'}"
 
 
 def proof_commands(answer: Mapping[str, Any]) -> list[str]:
