@@ -78,6 +78,8 @@ def test_json_cache_and_comparison(users_folder: Path, capfd: pytest.CaptureFixt
 @pytest.mark.compiler
 def test_an_interrupt_ends_the_compiler_and_leaves_with_130(users_folder: Path) -> None:
     pytest.importorskip("jax")
+    # A job in the background starts with interrupts ignored, and its children inherit that.
+    signal.signal(signal.SIGINT, signal.default_int_handler)
     parent = subprocess.Popen(
         [sys.executable, "-m", "chipshift", "compile", *ENTRY, "--to", "v6e:4x4"],
         stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True,
