@@ -260,7 +260,7 @@ CASES = (
         flags=frozenset({"loss_scaler"}),
     ),
     Case(
-        # LoRA on q and v of 32 layers: 16·((4096 + 4096) + (4096 + 1024)); all: see the model
+        # LoRA on q and v of 32 layers: 16·((4096 + 4096) + (4096 + 1024)); all: maps and head
         "a script that calls TrainingArguments",
         {"train.py": TRAINER_SCRIPT},
         {
@@ -273,7 +273,7 @@ CASES = (
             "trainable_fraction": 32
             * 16
             * (8192 + 5120)
-            / (32 * (2 * 4096 * 4096 + 2 * 4096 * 1024 + 3 * 4096 * 14336)),
+            / (32 * (2 * 4096 * 4096 + 2 * 4096 * 1024 + 3 * 4096 * 14336) + 128256 * 4096),
         },
         settings={"seq_len": "1024"},
     ),

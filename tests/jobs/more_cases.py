@@ -488,13 +488,14 @@ WRAPPED_CASES = (
             "sft.yaml": TRL_SFT.replace("meta-llama/Llama-3.1-8B", "mistralai/Mistral-7B-v0.1"),
             "adapter_config.json": ADAPTER,
         },
-        # rank 8 on q, k, v, o of one layer over its matrices: the share is the same in all
+        # rank 8 on q, k, v, o of 32 layers over their matrices and the head
         {
             "task": "lora",
             "model.name": "mistral-7b-v0.1",
-            "trainable_fraction": 8
+            "trainable_fraction": 32
+            * 8
             * (2 * (4096 + 4096) + 2 * (4096 + 1024))
-            / (2 * 4096 * 4096 + 2 * 4096 * 1024 + 3 * 4096 * 14336),
+            / (32 * (2 * 4096 * 4096 + 2 * 4096 * 1024 + 3 * 4096 * 14336) + 32000 * 4096),
         },
     ),
     Case(

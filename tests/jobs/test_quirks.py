@@ -132,3 +132,21 @@ def test_the_native_file_estimates_to_the_same_numbers(
     native = tmp_path / "native.toml"
     native.write_text(capsys.readouterr().out)
     assert estimate(str(native)) == estimate(f"examples/{path}")
+
+
+def test_an_exponent_without_digits_is_text_and_an_unnamed_variable_is_passed_over(
+    tmp_path: Path,
+) -> None:
+    sft = tmp_path / "sft.yaml"
+    text = "model_name_or_path: meta-llama/Llama-3.1-8B\nlearning_rate: e-5\nmax_length: 1024\n"
+    sft.write_text(text + "per_device_train_batch_size: 1\noutput_dir: o\n")
+    assert read_job([str(sft)]).seq_len.value == 1024
+    pod = tmp_path / "pod.yaml"
+    pod.write_text(
+        "apiVersion: v1\nkind: Pod\nspec:\n  containers:\n  - env:\n    - value: '1'\n"
+        "    command: [torchrun, --nproc_per_node=8, train.py, --bf16, 'true',\n"
+        "      --model_name_or_path, meta-llama/Llama-3.1-8B, --output_dir, o,\n"
+        "      --per_device_train_batch_size, '2', --max_length, '512']\n"
+    )
+    job = read_job([str(pod)])
+    assert (job.seq_len.value, job.devices and job.devices.value) == (512, 8)

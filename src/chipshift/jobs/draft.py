@@ -54,8 +54,7 @@ FIELDS = {
     "mixed": "mixed precision",
     "loaded": "dtype in which the weights are held",
     "engine": "what runs the data parallelism",
-    "lora_rank": "rank of the adapters",
-    "lora_targets": "matrices with adapters",
+    "lora": "the adapters",
     "quantised": "dtype of the frozen weights",
 }
 """Every field a reader may fill, in words."""

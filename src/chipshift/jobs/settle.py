@@ -10,11 +10,15 @@ and "Automatic Mixed Precision" pages, 2026.
 
 from __future__ import annotations
 
+from dataclasses import replace
 from typing import Any
 
+from chipshift.errors import InputError
 from chipshift.jobs.draft import Draft
 from chipshift.jobs.job import Assumed, Given, Stated
-from chipshift.models.model import DenseMlp, Model, MoeMlp
+from chipshift.models.lora import RENAMED, Lora, matmul_share, saved_beside, trainable_params
+from chipshift.models.model import Attention, DenseMlp, Model, MoeMlp
+from chipshift.models.modules import NAMINGS, linear_modules, naming
 
 
 def settle(draft: Draft) -> None:
@@ -23,10 +27,9 @@ def settle(draft: Draft) -> None:
     if "mixed" in draft.values or "loaded" in draft.values:
         _dtypes(draft)
     _adapters(draft)
-    for name in ("mixed", "loaded", "engine", "sharding", "shard_group", "lora_targets"):
+    for name in ("mixed", "loaded", "engine", "sharding", "shard_group", "lora"):
         draft.values.pop(name, None)
     draft.values.pop("quantised", None)
-    draft.values.pop("lora_rank", None)
 
 
 def _sharding(draft: Draft) -> None:
@@ -104,55 +107,95 @@ def _copies(weights: str, gradients: str, reduce: str, master: str, moments: str
 
 
 def _adapters(draft: Draft) -> None:
-    """LoRA: the share of matmul parameters whose gradients are computed."""
-    rank = draft.values.get("lora_rank")
-    model = draft.get("model")
-    if rank is None or not rank.value:
+    """LoRA: the share of matmul parameters whose gradients are computed, as PEFT counts them.
+
+    Raises:
+        InputError: the adapters' targets are no modules of the model.
+    """
+    stated, model = draft.values.get("lora"), draft.get("model")
+    if stated is None:
         return
-    draft.put("task", _like(rank, "lora"))
+    draft.put("task", _like(stated, "lora"))
     if model is None:
         return
-    targets = draft.get("lora_targets") or []
-    total, adapters = 0, 0
-    for layer, count in model.layers:
-        for name, rows, columns, copies in _matrices(model, layer.attention, layer.mlp):
-            total += count * copies * rows * columns
-            if not targets or any(name in _words(target) for target in targets):
-                adapters += count * copies * rank.value * (rows + columns)
-    share = adapters / total if total else 1.0
-    draft.put("trainable_fraction", _like(rank, min(1.0, max(share, 1e-9))))
+    if model.architecture not in NAMINGS:
+        share = _by_kind(model, stated.value)
+        why = f"module names of {model.architecture} are not known: adapters counted by kind"
+        draft.note("trainable_fraction", f"{share:.3g}", why)
+    else:
+        lora = _translated(model, stated.value)
+        try:
+            share = matmul_share(model, lora).fraction
+            trained = trainable_params(model, lora)
+        except InputError as error:
+            file = stated.file if isinstance(stated, Given) else draft.file
+            raise InputError(f"{file}: {error}") from None
+        for name in saved_beside(model, lora):
+            draft.note("modules_to_save", name, "only an embedding and a head are counted in full")
+        draft.note("trained parameters", f"{trained:,}", "adapters and modules saved in full")
+    draft.put("trainable_fraction", _like(stated, min(1.0, max(share, 1e-9))))
 
 
 ALL = "q k v o gate up down"
 GROUPS = {
     "all-linear": ALL,
-    "all": ALL,
-    "linear": ALL,
     "mlp": "gate up down",
     "qkv_proj": "q k v",
     "gate_up_proj": "gate up",
-    "output": "o",
-    "out": "o",
-    "o": "o",
+    "output_proj": "o",
     "w1": "gate",
     "w2": "down",
     "w3": "up",
 }
+"""Names of other frameworks for a block's maps."""
 
 
 def _words(target: str) -> list[str]:
     """``model.layers.*.self_attn.q_proj`` → ``["q"]``; ``all-linear`` → every matrix."""
-    last = str(target).lower().strip("'\"").rsplit(".", 1)[-1]
+    last = str(target).lower().rsplit(".", 1)[-1]
     return GROUPS.get(last, last.removesuffix("_proj")).split()
 
 
+def _translated(model: Model, lora: Lora) -> Lora:
+    """Targets that another framework names (torchtune's ``output_proj``), as the family does."""
+    if lora.pattern:
+        return lora
+    n = naming(model)
+    up = (n.gate_up, n.gate_up) if n.gate_up else (n.mlp[0], n.mlp[-2])
+    own = {"q": n.qkv or n.q, "k": n.qkv or n.k, "v": n.qkv or n.v, "o": n.o}
+    own |= {"gate": up[0], "up": up[1], "down": n.mlp[-1]}
+    ends = {m.name.rsplit(".", 1)[-1] for m in linear_modules(model)}
+    ends |= {"all-linear", *RENAMED.get(model.architecture, ())}
+    targets: list[str] = []
+    for target in lora.targets:
+        words = [own[word] for word in _words(target) if word in own]
+        if target == "output":
+            targets.append(n.head)
+        elif target.rsplit(".", 1)[-1] in ends or not words:
+            targets.append(target)
+        else:
+            targets += words
+    return replace(lora, targets=tuple(dict.fromkeys(targets)))
+
+
+def _by_kind(model: Model, lora: Lora) -> float:
+    """The share where the family's module names are not known: by the kind of each matrix."""
+    total, adapters = 0, 0
+    for layer, count in model.layers:
+        for name, rows, columns, copies in _matrices(model, layer.attention, layer.mlp):
+            total += count * copies * rows * columns
+            if not lora.targets or any(name in _words(target) for target in lora.targets):
+                adapters += count * copies * lora.rank * (rows + columns)
+    return adapters / total if total else 1.0
+
+
 def _matrices(
-    model: Model, attention: Any, mlp: DenseMlp | MoeMlp | None
+    model: Model, attention: Attention | None, mlp: DenseMlp | MoeMlp | None
 ) -> list[tuple[str, int, int, int]]:
     """(name, rows, columns, copies) of a layer's matrices that adapters may sit on."""
     d = model.d_model
     found: list[tuple[str, int, int, int]] = []
-    if attention is not None and hasattr(attention, "heads"):
+    if attention is not None:
         q, kv = attention.heads * attention.head_dim, attention.kv_heads * attention.head_dim
         found += [("q", d, q, 1), ("k", d, kv, 1), ("v", d, kv, 1), ("o", q, d, 1)]
     if mlp is not None:

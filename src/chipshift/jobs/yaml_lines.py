@@ -20,7 +20,7 @@ LONGEST = 2_000_000
 """Characters of a YAML file: real job files stay below a hundredth of it."""
 
 _INT = re.compile(r"[-+]?(?:0|[1-9][0-9_]*)$")
-_FLOAT = re.compile(r"[-+]?(?:[0-9][0-9_]*)?\.?[0-9_]*(?:[eE][-+]?[0-9]+)?$")
+_FLOAT = re.compile(r"[-+]?(?:[0-9][0-9_]*\.?[0-9_]*|\.[0-9][0-9_]*)(?:[eE][-+]?[0-9]+)?$")
 _SPECIAL = {".inf": math.inf, "+.inf": math.inf, "-.inf": -math.inf, ".nan": math.nan}
 _TRUE = ("true", "yes", "on")
 _FALSE = ("false", "no", "off")
@@ -198,6 +198,6 @@ def _scalar(event: Any) -> Any:
         return _SPECIAL[lowered]
     if _INT.match(text) and len(text) < 40:
         return int(text.replace("_", ""))
-    if _FLOAT.match(text) and any(c.isdigit() for c in text):
+    if _FLOAT.match(text):
         return float(text.replace("_", ""))
     return text

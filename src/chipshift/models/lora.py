@@ -92,14 +92,14 @@ def lora_params(rank: int, inputs: int, outputs: int, copies: int) -> int:
     return rank * (inputs + outputs) * copies
 
 
-def read_lora(source: str | Path | Mapping[str, Any]) -> Lora:
-    """The adapter of an ``adapter_config.json`` (file, folder or keys).
+def read_lora(source: str | Path | Mapping[str, Any], name: str = "adapter_config") -> Lora:
+    """The adapter of an ``adapter_config.json`` (file, folder or keys, then called ``name``).
 
     Raises:
         InputError: it cannot be read, is of another kind than LoRA, or a key is wrong.
     """
     if isinstance(source, Mapping):
-        c = Fields("adapter_config", source)
+        c = Fields(name, source)
     else:
         path = Path(source)
         path = path / "adapter_config.json" if path.is_dir() else path
@@ -299,3 +299,26 @@ def share(model: Model, lora: Lora) -> Share:
     """What part of an adapted model is trained."""
     trained = trainable_params(model, lora)
     return Share(trained, params(model) + trained)
+
+
+def matmul_share(model: Model, lora: Lora) -> Share:
+    """What part of the model's matmul parameters is trained: adapters, and a head saved in full.
+
+    ``total`` is every linear map and the head. An embedding saved in full, biases and magnitudes
+    are trained too and multiply nothing: they are in ``trainable_params``.
+    """
+    adapters = sum(
+        lora_params(_rank(model, lora, m.name), m.inputs, m.outputs, m.copies)
+        for m in adapted(model, lora)
+    )
+    head = model.vocab * (model.embedding_width or model.d_model) * model.has_head
+    saved = head * _named(naming(model).head, lora.saved)
+    maps = sum(m.inputs * m.outputs * m.copies for m in linear_modules(model))
+    return Share(adapters + saved, maps + head)
+
+
+def saved_beside(model: Model, lora: Lora) -> tuple[str, ...]:
+    """Modules saved in full that are neither the embedding nor the head, and are not counted."""
+    names = naming(model)
+    ends = (names.embedding, names.head)
+    return tuple(s for s in lora.saved if not any(_named(end, (s,)) for end in ends))

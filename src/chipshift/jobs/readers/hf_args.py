@@ -16,6 +16,7 @@ from chipshift.jobs.context import Context
 from chipshift.jobs.draft import Draft
 from chipshift.jobs.dtypes import dtype_of
 from chipshift.jobs.job import Given
+from chipshift.jobs.readers.adapter_keys import put_adapters
 from chipshift.jobs.settings import Setting, Sheet, as_boolean, unset_names
 
 MICRO = ("per_device_train_batch_size", "per_gpu_train_batch_size", "micro_batch_size")
@@ -230,40 +231,6 @@ def take(draft: Draft, other: Draft) -> None:
     from chipshift.jobs.draft import join
 
     join([draft, other])
-
-
-def put_adapters(sheet: Sheet) -> None:
-    """LoRA and QLoRA."""
-    draft = sheet.draft
-    adapter = sheet.text("adapter", "finetuning_type", "peft_type", into="adapters")
-    use = sheet.boolean("use_peft", into="adapters")
-    rank = sheet.integer("lora_r", "lora_rank", "lora_alpha_r", "r", into="rank of the adapters")
-    targets = sheet.strings("lora_target_modules", "lora_target", "target_modules", into="adapted")
-    every = sheet.boolean("lora_target_linear", into="adapters on every matrix")
-    four = sheet.boolean("load_in_4bit", into="frozen weights in 4 bits")
-    eight = sheet.boolean("load_in_8bit", into="frozen weights in 8 bits")
-    bits = sheet.integer("quantization_bit", into="bits of the frozen weights")
-    on = (adapter is not None and "lora" in adapter.value.lower()) or (use and use.value)
-    if adapter is None and use is None and rank is not None:
-        on = True
-    if not on:
-        if adapter is not None and adapter.value.lower() == "freeze":
-            draft.note("trainable layers", "all", "finetuning_type freeze is not read")
-        return
-    stated = adapter or use or rank
-    assert stated is not None
-    draft.put("lora_rank", rank or Given(8, stated.file, stated.line))
-    if every and every.value:
-        draft.put("lora_targets", Given(["all-linear"], every.file, every.line))
-    elif targets is not None:
-        draft.put("lora_targets", targets)
-    narrow = (four and four.value) or (bits and bits.value <= 4)
-    if narrow or (eight and eight.value) or bits:
-        quantised = four or eight or bits
-        assert quantised is not None
-        dtype = "int4" if narrow else "int8"
-        draft.put("quantised", Given(dtype, quantised.file, quantised.line))
-        draft.flag("quantised_weights", "load_in_4bit" if narrow else "load_in_8bit", "true", None)
 
 
 FLAGS: tuple[tuple[str, tuple[str, ...]], ...] = (

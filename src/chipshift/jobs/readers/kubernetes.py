@@ -62,21 +62,26 @@ def _containers(tree: Any, path: str, depth: int = 0) -> Iterator[tuple[str, dic
             yield from _containers(value, f"{path}.{at}", depth + 1)
 
 
+def _list(value: Any) -> list[Any]:
+    return value if isinstance(value, list) else []
+
+
 def _script(container: dict[str, Any], path: str, document: Document, file: str) -> Source | None:
     """The container's command as a script whose lines are the manifest's."""
-    words = [str(w) for key in ("command", "args") for w in container.get(key) or []]
+    words = [str(word) for key in ("command", "args") for word in _list(container.get(key))]
     if not words:
         return None
     exports = [
         f"export {entry['name']}={shlex.quote(str(entry['value']))}"
-        for entry in container.get("env") or []
-        if isinstance(entry, dict) and "value" in entry and str(entry.get("name")).isidentifier()
+        for entry in _list(container.get("env"))
+        if isinstance(entry, dict) and {"name", "value"} <= set(entry)
+        if str(entry["name"]).isidentifier()
     ]
     at = next((i for i, word in enumerate(words) if re.fullmatch(r"-\w*c", word)), None)
     if at is not None and at + 1 < len(words):
         text = words[at + 1]
-        key = "args" if text in map(str, container.get("args") or []) else "command"
-        index = [str(w) for w in container[key]].index(text)
+        key = "args" if text in map(str, _list(container.get("args"))) else "command"
+        index = [str(word) for word in _list(container[key])].index(text)
         line = document.lines.get(f"{path}.{key}.{index}", 1)
         line = line if "\n" in text else line - 1
     else:

@@ -16,6 +16,7 @@ from chipshift.jobs.readers.hf_args import put_model_named, put_optimizer_named
 from chipshift.jobs.readers.yaml_sheet import yaml_sheet
 from chipshift.jobs.settings import Sheet
 from chipshift.jobs.source import Source
+from chipshift.models.lora import Lora
 
 _BUILDER = re.compile(r"torchtune\.models\.(\w+)\.(?:(lora|qlora)_)?(\w+)$")
 FAMILIES = {
@@ -83,6 +84,8 @@ def _model(sheet: Sheet, context: Context) -> None:
     rank = sheet.integer("model.lora_rank", into="rank of the adapters")
     modules = sheet.strings("model.lora_attn_modules", into="adapted matrices")
     mlp = sheet.boolean("model.apply_lora_to_mlp", into="adapters on the feed-forward")
+    head = sheet.boolean("model.apply_lora_to_output", into="an adapter on the head")
+    dora = sheet.boolean("model.use_dora", into="magnitudes trained apart (DoRA)")
     if component is None:
         raise InputError(f"{draft.file} gives no model._component_; expected a torchtune recipe")
     match = _BUILDER.match(component.value)
@@ -95,10 +98,11 @@ def _model(sheet: Sheet, context: Context) -> None:
     if not context.model_named:
         put_model_named(draft, name, sheet.settings["model._component_"])
     if adapter:
-        draft.put("lora_rank", rank or Given(8, component.file, component.line))
         targets = list(modules.value) if modules else ["q_proj", "v_proj"]
         targets += ["mlp"] if mlp and mlp.value else []
-        draft.put("lora_targets", Given(targets, component.file, component.line))
+        targets += ["output"] if head and head.value else []
+        lora = Lora(rank.value if rank else 8, tuple(targets), dora=bool(dora and dora.value))
+        draft.put("lora", Given(lora, component.file, component.line))
         if adapter == "qlora":
             draft.put("quantised", Given("int4", component.file, component.line))
 

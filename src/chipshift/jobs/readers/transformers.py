@@ -119,9 +119,7 @@ def _script(source: Source, context: Context, draft: Draft) -> Sheet:
             )
             settings.update({k: v for k, v in call.keywords.items() if k in _LOADING})
         elif last == "LoraConfig":
-            for key in ("r", "target_modules"):
-                if key in call.keywords:
-                    settings[f"lora_{key}"] = call.keywords[key]
+            settings.update({f"lora_{key}": value for key, value in call.keywords.items()})
             settings["use_peft"] = Setting(True, source.path, call.line)
         elif last == "BitsAndBytesConfig" or (
             last not in NOT_ARGUMENTS and ARGUMENTS.search(call.name)

@@ -1,0 +1,90 @@
+"""LoRA and QLoRA in the words of TRL, axolotl and LLaMA-Factory.
+
+Keys: Hugging Face, PEFT, LoraConfig, and TRL, ModelConfig reference, 2026; axolotl, config
+reference, 2026; LLaMA-Factory, "Arguments", 2026.
+"""
+
+from __future__ import annotations
+
+from typing import Any
+
+from chipshift.jobs.job import Given
+from chipshift.jobs.settings import Sheet
+from chipshift.models.lora import ALL_LINEAR, read_lora
+
+PEFT_KEYS = {
+    "target_modules": ("lora_target_modules", "lora_target", "target_modules"),
+    "modules_to_save": ("lora_modules_to_save", "additional_target", "modules_to_save"),
+    "layers_to_transform": ("peft_layers_to_transform", "lora_layers_to_transform"),
+    "exclude_modules": ("lora_exclude_modules",),
+    "target_parameters": ("lora_target_parameters",),
+    "bias": ("lora_bias",),
+    "use_dora": ("use_dora", "peft_use_dora", "lora_use_dora"),
+}
+"""PEFT's names of an adapter's settings, and what TRL, axolotl and LLaMA-Factory call them."""
+_PATTERN = frozenset("()|*^$+?\\")
+
+
+def _peft_keys(sheet: Sheet) -> dict[str, Any]:
+    """The adapter's settings under PEFT's names; names with commas between them as a list."""
+    keys: dict[str, Any] = {}
+    for key, spellings in PEFT_KEYS.items():
+        if key == "use_dora":
+            on = sheet.boolean(*spellings, into="magnitudes trained apart (DoRA)")
+            keys[key] = on is not None and on.value
+            continue
+        found = sheet.raw(*spellings)
+        if found is None or found[1].value is None:
+            continue
+        sheet.record(*found, "adapters")
+        value = found[1].value
+        if isinstance(value, str) and not _PATTERN & set(value) and key != "bias":
+            parts = [part.strip().strip("'\"") for part in value.strip("[]").split(",")]
+            value = [part for part in parts if part]
+            if key == "layers_to_transform" and all(part.isdecimal() for part in value):
+                value = [int(part) for part in value]
+        if value in (["all"], ["all-linear"], "all", "linear"):
+            value = ALL_LINEAR
+        keys[key] = value
+    prefix = "lora_rank_pattern."
+    ranks = {k.removeprefix(prefix): v for k, v in sheet.settings.items() if k.startswith(prefix)}
+    for key, setting in ranks.items():
+        sheet.record(prefix + key, setting, "rank of some adapters")
+    if ranks:
+        keys["rank_pattern"] = {key: setting.value for key, setting in ranks.items()}
+    return keys
+
+
+def put_adapters(sheet: Sheet) -> None:
+    """LoRA and QLoRA."""
+    draft = sheet.draft
+    adapter = sheet.text("adapter", "finetuning_type", "peft_type", into="adapters")
+    use = sheet.boolean("use_peft", into="adapters")
+    rank = sheet.integer("lora_r", "lora_rank", "lora_alpha_r", "r", into="rank of the adapters")
+    keys = _peft_keys(sheet)
+    every = sheet.boolean("lora_target_linear", into="adapters on every matrix")
+    four = sheet.boolean("load_in_4bit", into="frozen weights in 4 bits")
+    eight = sheet.boolean("load_in_8bit", into="frozen weights in 8 bits")
+    bits = sheet.integer("quantization_bit", into="bits of the frozen weights")
+    on = (adapter is not None and "lora" in adapter.value.lower()) or (use and use.value)
+    if adapter is None and use is None and rank is not None:
+        on = True
+    if not on:
+        if adapter is not None and adapter.value.lower() == "freeze":
+            draft.note("trainable layers", "all", "finetuning_type freeze is not read")
+        return
+    stated = adapter or use or rank
+    assert stated is not None
+    if rank is not None:
+        keys["r"] = rank.value
+    if every and every.value:
+        keys["target_modules"] = ALL_LINEAR
+    lora = read_lora(keys, stated.file)
+    draft.put("lora", Given(lora, stated.file, stated.line))
+    narrow = (four and four.value) or (bits and bits.value <= 4)
+    if narrow or (eight and eight.value) or bits:
+        quantised = four or eight or bits
+        assert quantised is not None
+        dtype = "int4" if narrow else "int8"
+        draft.put("quantised", Given(dtype, quantised.file, quantised.line))
+        draft.flag("quantised_weights", "load_in_4bit" if narrow else "load_in_8bit", "true", None)
