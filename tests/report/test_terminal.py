@@ -10,6 +10,7 @@ import pytest
 from chipshift.report import estimate_screen, plan_screen
 from chipshift.report.lines import Line, quantity
 from chipshift.report.terminal import print_answer, screen, shortened
+from chipshift.units import duration
 from tests.report.answers import answer, refused
 
 
@@ -88,3 +89,27 @@ def test_an_unknown_quantity_is_a_dash_not_a_zero() -> None:
 def test_a_statement_is_cut_at_its_first_clause() -> None:
     assert shortened("A holds; B follows", 40) == "A holds"
     assert shortened("abcdefghij", 5) == "abcd…"
+
+
+def test_the_present_plan_unchanged_is_a_row_beside_the_best_plan() -> None:
+    # fsdp 128 does not cut v6e's 256 devices as it is; where it does, its own step time stands
+    found = answer()
+    row = next(line for line in text(screen(found)) if "present plan unchanged" in line)
+    for target in found["targets"]:
+        same = target["unchanged_plan"]
+        if same is not None and same["memory_bytes"]["fits"]:
+            assert duration(same["step_time_s"]) in row
+        elif same is not None:
+            assert "does not fit" in row
+
+
+def test_a_command_to_copy_is_never_cut() -> None:
+    found = answer()
+    plan = found["targets"][0]["plan"] | {
+        "dp": 8, "fsdp": 1, "tp": 4, "pp": 24, "microbatch": 2,
+        "remat": "save_dot_with_context_except_mlp", "optimizer_sharding": "zero1",
+    }  # fmt: skip
+    long = found | {"targets": [found["targets"][0] | {"plan": plan}]}
+    lines = text(screen(long))
+    assert any(line.endswith("optimizer_sharding=zero1") for line in lines)
+    assert max(map(len, lines)) <= 100

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import math
+
 from chipshift.estimate import Estimate
 
 MAXTEXT_MODELS = {
@@ -20,39 +22,69 @@ REMATS = {"selective": "save_dot_with_context_except_mlp", "selective_op": "mini
 """MaxText's nearest policy where ours has another name."""
 
 
+AXES = {"dp": "data", "fsdp": "fsdp", "ep": "expert", "cp": "context", "tp": "tensor",
+        "pp": "pipeline"}  # fmt: skip
+"""MaxText's names of the mesh axes, ``ici_<name>_parallelism`` inside a slice and ``dcn_``."""
+
+
 def maxtext(e: Estimate) -> str | None:
     """MaxText flags for an estimate on a TPU, or None where MaxText does not run there.
 
-    ``per_device_batch_size`` counts sequences a device, so that a cp or tp group shares one.
+    ``per_device_batch_size`` counts sequences a device, so that a cp or tp group shares one; with
+    pipeline stages it holds all microbatches of a step, elsewhere one.
     """
     if e.machine.chip.family != "tpu":
         return None
     p, job = e.plan, e.job
     name = MAXTEXT_MODELS.get(job.model.name.lower())
-    slices = e.machine.slices
-    dcn = slices if slices > 1 else 1
-    batch = p.microbatch * p.dp * p.fsdp / e.machine.devices
-    ici_dp = max(p.dp // dcn, 1)
+    piped = p.pp > 1
+    held = p.accumulation if piped else 1
+    batch = p.microbatch * held * p.dp * p.fsdp / e.machine.devices
     parts = [
         "python3 -m MaxText.train MaxText/configs/base.yml",
-        f"model_name={name}" if name else f"# no MaxText preset of {job.model.name}: set its sizes",
+        f"model_name={name or 'NAME_OF_YOUR_MODEL_CONFIG'}",
         f"max_target_length={job.seq_len.value}",
-        f"per_device_batch_size={batch:g}",
-        f"gradient_accumulation_steps={p.accumulation}" if p.accumulation > 1 else "",
-        f"ici_data_parallelism={ici_dp}" if ici_dp > 1 else "",
-        f"dcn_data_parallelism={dcn}" if dcn > 1 else "",
-        f"ici_fsdp_parallelism={p.fsdp}",
-        f"ici_tensor_parallelism={p.tp}" if p.tp > 1 else "",
-        f"ici_context_parallelism={p.cp}" if p.cp > 1 else "",
-        f"ici_expert_parallelism={p.ep}" if p.ep > 1 else "",
-        f"ici_pipeline_parallelism={p.pp}" if p.pp > 1 else "",
+        f"per_device_batch_size={batch:.12g}",
+        f"num_pipeline_microbatches={p.accumulation}" if piped else "",
+        f"gradient_accumulation_steps={p.accumulation}" if p.accumulation > held else "",
+        *_mesh(e),
+        "shard_optimizer_over_data=true" if p.optimizer_sharding != "none" and p.dp > 1 else "",
         f"remat_policy={REMATS.get(p.remat, p.remat)}",
         "attention=flash",
     ]
     train = " ".join(part for part in parts if part)
-    if not e.machine.cloud_name:
+    slice_name = e.machine.cloud_name.partition("*")[0]
+    if not slice_name:
         return train
     return (
-        f"xpk workload create --workload chipshift --tpu-type={e.machine.cloud_name} "
-        f'--num-slices={slices} --command "{train}"'
+        f"xpk workload create --workload chipshift --tpu-type={slice_name} "
+        f'--num-slices={e.machine.slices} --command "{train}"'
     )
+
+
+def _mesh(e: Estimate) -> list[str]:
+    """MaxText's degrees: the ``ici`` ones multiply to a slice, the ``dcn`` ones to the slices.
+
+    The outermost axes of the plan's order take the slices. MaxText's expert axis is one of the
+    mesh and cuts the batch, so that ours, which lies inside fsdp, dp and cp, comes out of them.
+    """
+    p = e.plan
+    ici = {"pp": p.pp, "dp": p.dp, "fsdp": p.fsdp, "cp": p.cp, "tp": p.tp, "ep": 1}
+    dcn = dict.fromkeys(ici, 1)
+    slices = e.machine.slices
+    for axis in p.order or ("pp", "dp", "fsdp", "cp", "tp"):
+        dcn[axis] = math.gcd(ici[axis], slices)
+        ici[axis] //= dcn[axis]
+        slices //= dcn[axis]
+    experts = p.ep
+    for axis in ("fsdp", "dp", "cp"):
+        taken = math.gcd(ici[axis], experts)
+        ici[axis] //= taken
+        ici["ep"] *= taken
+        experts //= taken
+    return [
+        f"{level}_{AXES[axis]}_parallelism={degree}"
+        for level, degrees in (("dcn", dcn), ("ici", ici))
+        for axis in AXES
+        if (degree := degrees[axis]) > 1 or (axis == "fsdp" and level == "ici")
+    ]

@@ -167,6 +167,9 @@ def _figures(answer: Mapping[str, Any], columns: Sequence[Mapping[str, Any]], wi
     yield [Span(f"   {'Chips':<{LABEL - 3}}" + "".join(f"{t:>{each}}" for t in chips))]
     for row in rows_for(columns):
         yield from _figure(row, columns, each)
+        if row.path == "step_time_s":
+            same = "".join(f"{_unchanged(c):>{each}}" for c in columns)
+            yield [Span(f"   {'  present plan unchanged':<{LABEL - 3}}{same}")]
     if any(c.get("long_run") for c in columns):
         runs = [c.get("long_run") or {} for c in columns]
         days = [f"{r['days']:,.1f}" if r.get("days") is not None else "–" for r in runs]
@@ -199,9 +202,16 @@ def _plans(columns: Sequence[Mapping[str, Any]], width: int) -> Iterator[Line]:
             yield [Span(f"   {name if i == 0 else '':<15}", "bold"), Span(part)]
 
 
+def _unchanged(column: Mapping[str, Any]) -> str:
+    """Step time of the present plan carried over as it is, or that it has no room."""
+    same = column.get("unchanged_plan")
+    if same is None:
+        return "–" if "unchanged_plan" in column else duration(column["step_time_s"])
+    return duration(same["step_time_s"]) if same["memory_bytes"]["fits"] else "does not fit"
+
+
 def _errors(columns: Sequence[Mapping[str, Any]], width: int) -> Iterator[Line]:
     """The measured error of each chip and stack; those that say the same share a line."""
-    yield []
     said: dict[str, list[str]] = {}
     for column in columns:
         if column.get("error_band") is not None:
@@ -248,7 +258,8 @@ def _proof(answer: Mapping[str, Any], width: int) -> Iterator[Line]:
     for command in commands:
         head, plan = command.split(" --plan ")
         yield [Span(cut(f"   {head} \\", width))]
-        yield [Span(cut(f"       --plan {plan}", width))]
+        argument = f"--plan {plan}"  # moved left rather than cut: it is there to be copied
+        yield [Span(" " * max(min(7, width - len(argument)), 0) + argument)]
 
 
 def proof_words(one: Mapping[str, Any]) -> str:
