@@ -90,7 +90,7 @@ def test_a_mistake_is_one_sentence_with_its_key(change: dict[str, Any], sentence
 
 
 def test_an_unknown_architecture_names_the_flags_that_supply_its_numbers() -> None:
-    with pytest.raises(InputError, match=r"--hidden-size.*--layers.*--heads.*--ffn.*--vocab"):
+    with pytest.raises(InputError, match=r"hidden_size.*num_hidden_layers.*vocab_size.*--torch"):
         read_config({**LLAMA, "model_type": "perceiver"})
 
 

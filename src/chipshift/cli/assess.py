@@ -14,6 +14,7 @@ from chipshift.cli.inputs import (
     Model,
     On,
     Set,
+    Torch,
     check_place,
     load,
     options_of,
@@ -61,6 +62,7 @@ def command(
         list[str], typer.Option("--stack", help="CHIP=STACK, e.g. v6e=torchax; repeatable.")
     ] = [],  # noqa: B006
     model: Model = "",
+    torch: Torch = "",
     set_: Set = [],  # noqa: B006
     prove: Annotated[
         bool, typer.Option("--prove", help="Put each chosen plan through the target's compiler.")
@@ -85,7 +87,7 @@ def command(
     if html:
         check_place(html)
     with working("reading the job") as say:
-        job, machine = load(files, on, model, set_)
+        job, machine = load(files, on, model, set_, torch)
         found = assess(job, machine, to, options, progress=say)
         if code:
             from chipshift.flows.code import with_code

@@ -6,7 +6,7 @@ from typing import Annotated
 
 import typer
 
-from chipshift.cli.inputs import Explain, Files, Json, Model, Set, load, print_json
+from chipshift.cli.inputs import Explain, Files, Json, Model, Set, Torch, load, print_json
 from chipshift.estimate import Price, estimate
 from chipshift.estimate.output import at_path, estimate_json, worked
 from chipshift.flows.asked import plan_asked
@@ -26,6 +26,7 @@ def command(
     stack: Annotated[str, typer.Option("--stack", help="Framework and compiler.")] = "",
     price: Annotated[list[str], typer.Option("--price", help="CHIP=USD a chip-hour.")] = [],  # noqa: B006
     model: Model = "",
+    torch: Torch = "",
     set_: Set = [],  # noqa: B006
     explain: Explain = "",
     json: Json = False,
@@ -38,7 +39,7 @@ def command(
       chipshift estimate examples/llama3-8b.toml --on v6e:8x16 --plan fsdp=128,remat=full
       chipshift estimate examples/llama3-8b-torchtitan.toml --on 'h100*128' --explain step_time_s
     """
-    job, machine = load(files, on, model, set_)
+    job, machine = load(files, on, model, set_, torch)
     chosen = plan_asked(job, plan, machine)
     if stack:
         runs(stack, machine.chip)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import json
 import sys
 from pathlib import Path
@@ -23,12 +24,16 @@ from chipshift.flows.options import (
 from chipshift.jobs.job import TrainJob
 from chipshift.jobs.read import read_job
 from chipshift.machines.machine import Machine
+from chipshift.models.model import Model as TracedModel
 from chipshift.planner.space import read_fixed
 from chipshift.units import GB, GIB
 
 Files = Annotated[list[str], typer.Argument(help="Job files, merged in this order.")]
 On = Annotated[str, typer.Option("--on", help="Machine the job runs on now, e.g. h100*128.")]
 Model = Annotated[str, typer.Option("--model", help="Preset name or config.json of the model.")]
+Torch = Annotated[
+    str, typer.Option("--torch", help="MODULE:FUNCTION that builds your nn.Module; it is run.")
+]
 Set = Annotated[list[str], typer.Option("--set", help="KEY=VALUE that the files leave open.")]
 Json = Annotated[bool, typer.Option("--json", help="Print one JSON object.")]
 Explain = Annotated[
@@ -51,13 +56,32 @@ def read_pairs(texts: list[str], flag: str, example: str = "seq_len=8192") -> di
     return out
 
 
-def load(files: list[str], on: str, model: str, sets: list[str]) -> tuple[TrainJob, Machine]:
+def chosen_model(model: str, torch: str) -> str | TracedModel | None:
+    """What replaces the files' model: ``--model``'s name, or the module that ``--torch`` builds.
+
+    Raises:
+        InputError: both are given, PyTorch is absent, or the user's function fails.
+    """
+    if not torch:
+        return model or None
+    if model:
+        raise InputError("--model and --torch both name the model; expected one of them")
+    from chipshift.trace.torch_model import read_torch_model
+
+    with contextlib.redirect_stdout(sys.stderr):  # what the user's code prints is not the answer
+        return read_torch_model(torch)
+
+
+def load(
+    files: list[str], on: str, model: str, sets: list[str], torch: str = ""
+) -> tuple[TrainJob, Machine]:
     """The job and the machine it runs on now.
 
     Raises:
         InputError: files that cannot be read, or no machine named anywhere.
     """
-    job = read_job(files, model=model or None, overrides=read_pairs(sets, "--set"))
+    chosen = chosen_model(model, torch)
+    job = read_job(files, model=chosen, overrides=read_pairs(sets, "--set"))
     return present_machine(job, on)
 
 

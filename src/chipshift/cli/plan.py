@@ -6,13 +6,25 @@ from typing import Annotated, Any
 
 import typer
 
-from chipshift.cli.inputs import Files, Json, Model, On, Set, load, options_of, print_json
+from chipshift.cli.inputs import (
+    Files,
+    Json,
+    Model,
+    On,
+    Set,
+    Torch,
+    chosen_model,
+    options_of,
+    print_json,
+)
 from chipshift.cli.progress import working
 from chipshift.errors import InputError
+from chipshift.flows.asked import present_machine
 from chipshift.flows.assess import Target, plan_target
 from chipshift.flows.output import target_json
 from chipshift.jobs.job import TrainJob
 from chipshift.jobs.read import read_job
+from chipshift.models.model import Model as TracedModel
 
 
 def command(
@@ -32,6 +44,7 @@ def command(
         list[str], typer.Option("--stack", help="CHIP=STACK, e.g. v6e=torchax; repeatable.")
     ] = [],  # noqa: B006
     model: Model = "",
+    torch: Torch = "",
     set_: Set = [],  # noqa: B006
     json: Json = False,
 ) -> int:
@@ -47,7 +60,7 @@ def command(
         measured="", tokens="", deadline="", goodput=0.9, stack=stack,
     )  # fmt: skip
     with working("planning"):
-        job = _job(files, on, model, set_)
+        job = _job(files, on, chosen_model(model, torch), set_)
         found = plan_target(job, to, options)
     answer = plan_json(found, options)
     if json:
@@ -59,13 +72,13 @@ def command(
     return 0 if found.estimate is not None else 1
 
 
-def _job(files: list[str], on: str, model: str, sets: list[str]) -> TrainJob:
+def _job(files: list[str], on: str, model: str | TracedModel | None, sets: list[str]) -> TrainJob:
     """The job; the machine it runs on now is needed only where its batch depends on it."""
     from chipshift.cli.inputs import read_pairs
 
-    job = read_job(files, model=model or None, overrides=read_pairs(sets, "--set"))
+    job = read_job(files, model=model, overrides=read_pairs(sets, "--set"))
     if on or (job.machine is not None and not job.batch_open):
-        return load(files, on, model, sets)[0]
+        return present_machine(job, on)[0]
     if job.batch_open:
         raise InputError(
             f"{files[0]} gives the batch of one replica only: add --on, the machine it runs on "

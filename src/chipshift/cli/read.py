@@ -17,6 +17,10 @@ def command(
     model: Annotated[
         str | None, typer.Option(help="Preset or config.json in place of the file's model.")
     ] = None,
+    torch: Annotated[
+        str,
+        typer.Option(help="MODULE:FUNCTION that builds your nn.Module; it is run."),
+    ] = "",
     set_: Annotated[
         list[str] | None,
         typer.Option("--set", metavar="KEY=VALUE", help="Lay a setting over the file's."),
@@ -38,11 +42,14 @@ def command(
       chipshift read launch.sh ds_config.json --set NNODES=16 --on 'h100*128'
       chipshift read examples/llama3-70b-megatron.sh --toml > job.toml
     """
+    from chipshift.cli.inputs import chosen_model
     from chipshift.jobs.complete import resolve_machine
     from chipshift.jobs.overrides import parse_settings
     from chipshift.jobs.read import read_job
 
-    job = read_job(files, model=model, overrides=parse_settings(set_ or []))
+    job = read_job(
+        files, model=chosen_model(model or "", torch), overrides=parse_settings(set_ or [])
+    )
     if on is not None:
         from chipshift.machines.names import parse_machine
 

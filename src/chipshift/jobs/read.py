@@ -20,7 +20,7 @@ from chipshift.models.model import Model
 def read_job(
     paths: Sequence[str],
     *,
-    model: str | None = None,
+    model: str | Model | None = None,
     overrides: Mapping[str, str] | None = None,
 ) -> TrainJob:
     """Read one job from one or several files; nothing in them is executed.
@@ -28,7 +28,7 @@ def read_job(
     Args:
         paths: job files in any format that ``recognise`` knows; several are merged, the one named
             first winning a conflict, which is reported.
-        model: preset name or config.json that replaces the model the files name.
+        model: a model, preset name or config.json that replaces the model the files name.
         overrides: ``--set`` settings: keys of the file's own format, variables of a script, or
             fields of a job (``seq_len``, ``sequences_per_step``, ``tp`` ...).
 
@@ -44,9 +44,9 @@ def read_job(
         raise InputError("".join(c if c.isprintable() else " " for c in str(error))) from None
 
 
-def _read(paths: Sequence[str], model: str | None, overrides: dict[str, str]) -> TrainJob:
+def _read(paths: Sequence[str], model: str | Model | None, overrides: dict[str, str]) -> TrainJob:
     sources = [load(path) for path in paths]
-    named = named_model(model) if model is not None else None
+    named = named_model(model) if isinstance(model, str) else model
     context = Context(
         overrides=Overrides(overrides),
         model_named=named is not None,
@@ -54,7 +54,7 @@ def _read(paths: Sequence[str], model: str | None, overrides: dict[str, str]) ->
     )
     draft = join(_drafts(sources, context))
     if named is not None:
-        draft.put("model", Given(named, "--model"))
+        draft.put("model", Given(named, "--model" if isinstance(model, str) else "--torch"))
     context.overrides.apply(draft)
     return complete(draft, tuple(paths))
 

@@ -213,9 +213,10 @@ def _family(c: Fields) -> Callable[[Fields], Model]:
         )
     raise InputError(
         f"{c.file}: the architecture {found!r} is not known{nearest(found, list(FAMILIES))};"
-        " give its numbers instead: hidden size (--hidden-size), layers (--layers), heads"
-        " (--heads, --kv-heads, --head-dim), feed-forward width (--ffn), vocabulary (--vocab)"
-        " and, of a mixture, --experts, --top-k and --expert-ffn"
+        " give its numbers in the config of a known family instead: hidden_size,"
+        " num_hidden_layers, num_attention_heads, num_key_value_heads, head_dim,"
+        " intermediate_size, vocab_size and, of a mixture, num_experts, num_experts_per_tok and"
+        " moe_intermediate_size; or --torch MODULE:FUNCTION reads the nn.Module that it builds"
     )
 
 

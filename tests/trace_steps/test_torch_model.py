@@ -1,0 +1,116 @@
+"""``--torch``: parameters and matmul FLOPs of a module read on fake tensors equal the module's."""
+
+import importlib.util
+import json
+from dataclasses import replace
+from pathlib import Path
+
+import pytest
+
+from chipshift.cli.app import run
+from chipshift.errors import InputError
+from chipshift.models.count import params, params_embedding
+from chipshift.models.model import Model
+from chipshift.models.ops import forward_flops_per_token
+from chipshift.trace.torch_model import read_torch_model
+
+reference = [
+    pytest.mark.reference,
+    # PyTorch's own
+    pytest.mark.filterwarnings("ignore::DeprecationWarning"),
+    pytest.mark.filterwarnings("ignore::FutureWarning"),
+    pytest.mark.filterwarnings("ignore::UserWarning"),
+]
+HERE = Path(__file__).parent / "modules.py"
+SFT = (
+    "model_name_or_path: my/own\nper_device_train_batch_size: 4\nmax_length: 1024\nbf16: true\n"
+    "output_dir: o\n"
+)
+
+
+class TestWithTorch:
+    pytestmark = reference
+
+    @pytest.mark.parametrize("name", ["plain", "tied", "eager", "with_inputs"])
+    def test_parameters_and_flops_are_the_modules(self, name: str) -> None:
+        import torch
+        from torch.utils.flop_counter import FlopCounterMode
+
+        from . import modules
+
+        made = getattr(modules, name)()
+        module = made[0] if isinstance(made, tuple) else made
+        model = read_torch_model(f"{HERE}:{name}")
+        assert params(model) == sum(p.numel() for p in module.parameters())
+        # the counter sees eager attention over all pairs of positions
+        module.eval()
+        for block in module.blocks:
+            block.attention.eager = True
+        with FlopCounterMode(display=False) as counter, torch.no_grad():
+            module(torch.zeros((1, 32), dtype=torch.long))
+        assert forward_flops_per_token(_all_pairs(model), 32) * 32 == counter.get_total_flops()
+
+    def test_the_structure_is_found(self) -> None:
+        model = read_torch_model(f"{HERE}:plain")
+        ((layer, count),) = model.layers
+        assert (count, model.d_model, model.vocab, model.tied) == (3, 64, 500, False)
+        assert layer.attention is not None and layer.mlp is not None
+        attention = layer.attention
+        assert (attention.heads, attention.kv_heads, attention.head_dim) == (8, 2, 8)
+        assert attention.causal
+        assert (layer.mlp.width, layer.mlp.matrices) == (192, 3)
+        assert params_embedding(model) == 500 * 64 + 128 * 64  # tokens and positions
+        assert read_torch_model(f"{HERE}:tied").tied
+
+    def test_keys_that_were_repeated_for_the_heads_are_counted_once(self) -> None:
+        attention = read_torch_model(f"{HERE}:eager").layers[0][0].attention
+        assert attention is not None and attention.kv_heads == 2
+
+    def test_no_memory_is_taken(self) -> None:
+        model = read_torch_model(f"{HERE}:huge")
+        assert params(model) > 10_000_000_000 and model.n_layers == 20
+
+    @pytest.mark.parametrize(
+        ("name", "says"),
+        [
+            ("failing", r"modules\.py:\d+: KeyError: 'no such size'"),
+            ("wrong", "returned int, expected an nn.Module"),
+            ("reads", r"modules\.py:\d+: DataDependentOutputException"),
+            ("plains", "did you mean 'plain'"),
+        ],
+    )
+    def test_what_fails_is_one_sentence(self, name: str, says: str) -> None:
+        with pytest.raises(InputError, match=says) as caught:
+            read_torch_model(f"{HERE}:{name}")
+        assert "\n" not in str(caught.value)
+
+    def test_the_commands_take_it(self, tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+        (tmp_path / "sft.yaml").write_text(SFT)
+        job = [str(tmp_path / "sft.yaml"), "--torch", f"{HERE}:plain", "--on", "h100*8", "--json"]
+        assert run(["read", *job]) == 0
+        assert json.loads(capsys.readouterr().out)["model"]["name"] == "Decoder"
+        assert run(["estimate", *job]) == 0
+        capsys.readouterr()
+        assert run(["plan", *job, "--to", "v6e:2x4"]) == 0
+        capsys.readouterr()
+        assert run(["assess", *job, "--to", "v6e:2x4"]) == 0
+
+
+def _all_pairs(model: Model) -> Model:
+    ((layer, count),) = model.layers
+    assert layer.attention is not None
+    whole = replace(layer.attention, causal=False)
+    return replace(model, layers=((replace(layer, attention=whole), count),))
+
+
+def test_without_torch_one_sentence_says_what_to_install(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(importlib.util, "find_spec", lambda name: None)
+    with pytest.raises(InputError, match=r"--torch needs PyTorch.*chipshift\[torch\]"):
+        read_torch_model("model.py:make")
+
+
+def test_two_models_are_refused(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    (tmp_path / "sft.yaml").write_text(SFT)
+    arguments = ["read", str(tmp_path / "sft.yaml"), "--torch", "a:b", "--model", "llama-3.1-8b"]
+    assert run(arguments) == 2
+    assert "--model and --torch" in capsys.readouterr().err
