@@ -150,3 +150,56 @@ def test_an_exponent_without_digits_is_text_and_an_unnamed_variable_is_passed_ov
     )
     job = read_job([str(pod)])
     assert (job.seq_len.value, job.devices and job.devices.value) == (512, 8)
+
+
+def test_a_file_that_starts_itself_is_one_sentence(tmp_path: Path) -> None:
+    text = "#!/bin/bash\naccelerate launch -m axolotl.cli.train configs/qlora.yml\n"
+    with pytest.raises(InputError, match="starts itself"):
+        job(tmp_path, text, "qlora.yml")
+
+
+def test_a_tpu_slice_is_counted_by_its_topology(tmp_path: Path) -> None:
+    # 4 × 4 × 4 = 64 chips of two devices each; 2 sequences on each device
+    manifest = (
+        "apiVersion: jobset.x-k8s.io/v1alpha2\nkind: JobSet\nspec:\n  replicatedJobs:\n"
+        "  - name: slice\n    replicas: 1\n    template:\n      spec:\n        parallelism: 16\n"
+        "        completions: 16\n        template:\n          spec:\n            nodeSelector:\n"
+        "              cloud.google.com/gke-tpu-accelerator: tpu7x\n"
+        "              cloud.google.com/gke-tpu-topology: 4x4x4\n            containers:\n"
+        "            - name: train\n              command: [bash, -c]\n              args:\n"
+        "              - python3 -m MaxText.train MaxText/configs/base.yml\n"
+        "                model_name=llama3.1-8b per_device_batch_size=2 ici_fsdp_parallelism=-1\n"
+        "                max_target_length=4096\n"
+        "              resources:\n                limits:\n                  google.com/tpu: 4\n"
+    )
+    found = job(tmp_path, manifest, "jobset.yaml")
+    assert found.machine is not None and found.machine.value == "v7x:4x4x4"
+    assert found.devices is not None and found.devices.value == 128
+    assert found.sequences_per_step.value == 2 * 128
+
+
+def test_nanogpt_takes_its_shape_from_the_weights_it_starts_from(tmp_path: Path) -> None:
+    text = "init_from = 'gpt2-xl'\nbatch_size = 1\ngradient_accumulation_steps = 32\n"
+    model = job(tmp_path, text, "finetune.py").model
+    # GPT-2 XL: 48 layers of width 1600, vocabulary 50257
+    assert (model.n_layers, model.d_model, model.vocab) == (48, 1600, 50257)
+
+
+def test_nanogpt_train_script_itself_is_read(tmp_path: Path) -> None:
+    text = (
+        "import torch\nbatch_size = 12\nblock_size = 1024\ngradient_accumulation_steps = 5 * 8\n"
+        "dtype = 'bfloat16' if torch.cuda.is_bf16_supported() else 'float16'\n"
+        "meta = load()\nmeta_vocab_size = meta['vocab_size']\n"
+    )
+    found = job(tmp_path, text, "train.py")
+    assert (found.sequences_per_step.value, found.model.vocab) == (12 * 40, 50304)
+    assert found.precision.value.compute == "bf16"
+
+
+def test_python_that_parses_its_arguments_asks_for_the_command(tmp_path: Path) -> None:
+    text = (
+        '"""Run:\npython sft.py --model_name_or_path x --per_device_train_batch_size 2\n"""\n'
+        "from trl import SFTConfig, TrlParser\nparser = TrlParser((SFTConfig,))\n"
+    )
+    with pytest.raises(InputError, match=r"sft\.py is a Python script .* expected the command"):
+        job(tmp_path, text, "sft.py")

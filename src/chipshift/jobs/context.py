@@ -18,12 +18,14 @@ class Context:
         model_named: ``--model`` was given: a reader need not resolve the file's own model.
         beside: every file of the job by base name, for those that name one another.
         consumed: base names that another file has taken in (``source``, ``--deepspeed``).
+        reading: paths of the files that are being read, each taken in by the one before.
     """
 
     overrides: Overrides = field(default_factory=lambda: Overrides({}))
     model_named: bool = False
     beside: Mapping[str, Source] = field(default_factory=dict)
     consumed: set[str] = field(default_factory=set)
+    reading: list[str] = field(default_factory=list)
 
     def neighbour(self, path: str) -> Source | None:
         """The file of that name among those the user gave; no other file is ever opened."""

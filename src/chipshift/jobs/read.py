@@ -80,9 +80,19 @@ def _base(source: Source) -> str:
 
 
 def read_draft(source: Source, context: Context) -> Draft:
-    """One file as a draft, by the reader that its content asks for."""
+    """One file as a draft, by the reader that its content asks for.
+
+    Raises:
+        InputError: the file is in no known format, cannot be read, or takes in itself.
+    """
+    if context.reading.count(source.path) > 1:  # a manifest's own script bears its name once more
+        raise InputError(f"{source.path} starts itself; expected another file")
     reader = importlib.import_module(f"chipshift.jobs.readers.{recognise(source)}")
-    draft: Draft = reader.read(source, context)
+    context.reading.append(source.path)
+    try:
+        draft: Draft = reader.read(source, context)
+    finally:
+        context.reading.pop()
     return draft
 
 

@@ -114,6 +114,11 @@ def recognise(source: Source) -> str:
     text = source.text[:HEAD]
     if not text.strip():
         raise InputError(f"{source.path} is empty; expected a job file")
+    if _takes_arguments(text):
+        raise InputError(
+            f"{source.path} is a Python script that takes its settings from its command line; "
+            "expected the command or the shell script that starts it, or its YAML"
+        )
     form = (
         _json(text)
         or _toml(text)
@@ -125,6 +130,16 @@ def recognise(source: Source) -> str:
     if not form:
         raise InputError(f"{source.path} is in no format known here; expected {KNOWN}")
     return form
+
+
+def _takes_arguments(text: str) -> bool:
+    """Python whose arguments are parsed, and only its own documentation gives an example."""
+    return bool(
+        _IMPORTS.search(text)
+        and re.search(r"^[ \t]+parser = |\b(?:TrlParser|HfArgumentParser)\(", text, re.M)
+        and not _python(text)
+        and not re.match(r"#!.*sh\b", text)
+    )
 
 
 def _json(text: str) -> str:

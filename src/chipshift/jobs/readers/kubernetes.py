@@ -19,9 +19,21 @@ from chipshift.jobs.launch import CHIPS
 from chipshift.jobs.settings import as_integer
 from chipshift.jobs.source import Source
 from chipshift.jobs.yaml_lines import Document, parse
+from chipshift.machines.names import parse_machine
 
 COUNTS = ("replicas", "parallelism", "completions", "numNodes", "minMember")
 DEVICES = ("nvidia.com/gpu", "amd.com/gpu", "google.com/tpu", "aws.amazon.com/neuron")
+
+TPU_KIND = "cloud.google.com/gke-tpu-accelerator"
+TPU_TOPOLOGY = "cloud.google.com/gke-tpu-topology"
+TPUS = {
+    "tpu7x": "v7x",
+    "tpu-v6e-slice": "v6e",
+    "tpu-v5p-slice": "v5p",
+    "tpu-v5-lite-podslice": "v5e",
+    "tpu-v4-podslice": "v4",
+}
+"""Values of GKE's accelerator selector (Google Cloud, "Plan TPUs in GKE", 2026)."""
 
 
 def read(source: Source, context: Context) -> Draft:
@@ -102,6 +114,8 @@ def _machine(draft: Draft, document: Document) -> None:
                 found.setdefault(name, (value, line))
         if "accelerator" in last and isinstance(value, str):
             _chip(draft, value, line)
+    if _slice(draft, document, found):
+        return
     each = next((found[name] for name in DEVICES if name in found), None)
     pods = max((as_integer(found[n][0]) or 1 for n in COUNTS if n in found), default=1)
     count = as_integer(each[0]) if each is not None else None
@@ -113,6 +127,34 @@ def _machine(draft: Draft, document: Document) -> None:
         draft.put("nodes", Given(pods, draft.file, each[1]))
     shown = f"{pods} × {count}"
     draft.understood.append(Understood("accelerators", shown, draft.file, each[1], "devices"))
+
+
+def _slice(draft: Draft, document: Document, found: dict[str, tuple[Any, int | None]]) -> bool:
+    """A TPU slice by its node selectors: the topology counts chips, not what each pod asks for.
+
+    A chip may be several devices to JAX (two on tpu7x), and so to a batch a device.
+    """
+    named: dict[str, tuple[str, int]] = {}
+    for path, line in document.lines.items():
+        for selector in (TPU_KIND, TPU_TOPOLOGY):
+            if path.endswith(f".{selector}"):
+                named.setdefault(selector, (str(_value(document.tree, path)), line))
+    if len(named) < 2 or named[TPU_KIND][0] not in TPUS:
+        return False
+    topology, line = named[TPU_TOPOLOGY]
+    text = f"{TPUS[named[TPU_KIND][0]]}:{topology}"
+    try:
+        machine = parse_machine(text)
+    except InputError:
+        return False
+    slices = as_integer(found["replicas"][0]) if "replicas" in found else 1
+    devices = machine.devices * max(1, slices or 1)
+    draft.put("devices", Given(devices, draft.file, line))
+    if slices in (None, 0, 1):
+        draft.put("machine", Given(text, draft.file, line))
+    shown = f"{max(1, slices or 1)} × {text}"
+    draft.understood.append(Understood("slices", shown, draft.file, line, f"{devices} devices"))
+    return True
 
 
 def _chip(draft: Draft, value: str, line: int | None) -> None:

@@ -5,6 +5,7 @@ Names, defaults and the batch arithmetic: Karpathy, nanoGPT, train.py and model.
 
 from __future__ import annotations
 
+from dataclasses import replace
 from typing import Any
 
 from chipshift.errors import InputError
@@ -13,9 +14,11 @@ from chipshift.jobs.context import Context
 from chipshift.jobs.draft import Draft
 from chipshift.jobs.dtypes import dtype_of
 from chipshift.jobs.job import Given
+from chipshift.jobs.python_tree import Unknown
 from chipshift.jobs.settings import Sheet
 from chipshift.jobs.source import Source
 from chipshift.models.model import Attention, DenseMlp, Layer, Model
+from chipshift.models.preset import preset
 
 
 def read(source: Source, context: Context) -> Draft:
@@ -36,6 +39,9 @@ def read(source: Source, context: Context) -> Draft:
     draft.put("global_batch", Given(total, steps.file, steps.line))
     if not context.model_named:
         draft.put("model", Given(_model(sheet, length.value), draft.file))
+    written = settings.get("dtype")
+    if written is not None and isinstance(written.value, Unknown) and "bfloat16" in written.value:
+        del settings["dtype"]  # train.py's own choice by what the chip has: the default below
     dtype = sheet.text("dtype", into="autocast")
     name = dtype_of(dtype.value) if dtype is not None else None
     if dtype is not None and name:
@@ -67,10 +73,21 @@ def _count(sheet: Sheet, key: str, into: str, default: int) -> Given[int]:
 
 def _model(sheet: Sheet, positions: int) -> Model:
     """GPT-2 as model.py has it: head tied, biases by choice, vocabulary padded to 50304."""
+    start = sheet.text("init_from", into="weights to start from")
+    if start is not None and start.value.startswith("gpt2"):
+        # train.py takes layers, widths, biases and vocabulary from the weights
+        return replace(preset(start.value), max_positions=positions)
     layers = _count(sheet, "n_layer", "layers", 12).value
     heads = _count(sheet, "n_head", "heads", 12).value
     d = _count(sheet, "n_embd", "model width", 768).value
-    vocab = sheet.integer("vocab_size", "meta_vocab_size", into="vocabulary")
+    meta = sheet.settings.get("meta_vocab_size")
+    if meta is not None and isinstance(meta.value, Unknown) and meta.value.startswith("meta["):
+        # train.py itself: the data set's own vocabulary, where it has one
+        sheet.taken.add("meta_vocab_size")
+        sheet.draft.note("vocab_size", 50304, "train.py's default; the data set may hold another")
+        vocab = sheet.integer("vocab_size", into="vocabulary")
+    else:
+        vocab = sheet.integer("vocab_size", "meta_vocab_size", into="vocabulary")
     bias = sheet.boolean("bias", into="biases")
     if d % heads or layers > 100_000:
         raise InputError(

@@ -7,6 +7,7 @@ which is read when it is given too, with the script's ``key=value`` overrides la
 from __future__ import annotations
 
 import re
+from dataclasses import replace
 
 from chipshift.jobs.context import Context
 from chipshift.jobs.draft import Draft, join
@@ -55,7 +56,7 @@ def _named(command: Command, context: Context) -> list[Draft]:
         if source is None or name.endswith(".sh"):
             continue
         laid = Overrides({**pairs, **context.overrides.given})
-        own = Context(laid, context.model_named, context.beside, context.consumed)
+        own = replace(context, overrides=laid)
         found.append(read_draft(source, own))
         context.overrides.used |= laid.used & set(context.overrides.given)
     return found
