@@ -201,3 +201,11 @@ def test_explain_as_json_and_as_a_tree_are_one() -> None:
     assert f"{tree['name']}" in said.splitlines()[0]
     # 8,030,261,248 parameters of 4 bytes over 128 devices (fp32 shards): 250,945,664 bytes.
     assert tree["value"] == 8_030_261_248 * 4 / 128
+
+
+def test_a_plan_that_fits_nowhere_still_names_its_job() -> None:
+    called = call("plan", str(EXAMPLES / "llama3-70b-megatron.sh"), "--to", "v6e:1x1", "--json")
+    assert called.code == 1
+    answer = called.object()
+    assert answer["best"] is None
+    assert answer["job"]["tokens_per_step"] == 1024 * 8192

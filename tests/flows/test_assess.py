@@ -6,7 +6,9 @@ import dataclasses
 
 import pytest
 
+from chipshift.estimate.output import at_path
 from chipshift.flows.assess import Assessment, assess, plan_target
+from chipshift.flows.explain import explained
 from chipshift.flows.measured import anchored_time, relative_error
 from chipshift.flows.options import Measured, Options, read_duration, read_numbers
 from chipshift.flows.output import assessment_json, explained_json
@@ -167,3 +169,20 @@ def test_prices() -> None:
     assert read_numbers(["h100=2.20", "v6e=1.22,v7x=5"], "--price") == {
         "h100": 2.2, "v6e": 1.22, "v7x": 5.0,
     }  # fmt: skip
+
+
+@pytest.mark.parametrize(
+    "path",
+    [
+        "transfers.0.from.value",
+        "transfers.1.to.v7x:4x4x4.value",
+        "measured.our_error.step_time_s",
+        "measured.anchored.1.anchored_step_time_s",
+    ],
+)
+def test_laws_and_measured_figures_show_their_working(answer: Assessment, path: str) -> None:
+    tree = assessment_json(answer)
+    worked = explained(answer, tree, path)
+    assert isinstance(worked, Worked)
+    assert worked.expression
+    assert float(plain(worked)) == pytest.approx(at_path(tree, path), rel=1e-9)

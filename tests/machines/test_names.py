@@ -111,6 +111,7 @@ def test_a_count_of_gpus_takes_the_largest_domain_that_divides_it(key: str, chip
     [
         ("v6e:8x9", "no v6e slice is 8x9; the nearest that can be rented are 8x8, 8x16 and 4x8"),
         ("v7x:4x4", "the nearest that can be rented are 2x4x4, "),
+        ("v7x:64", "no v7x slice is 64; the nearest that can be rented are 4x4x4, "),  # 64 chips
         ("v6e:0x1", "no v6e slice is 0x1; the nearest that can be rented are 1x1, "),
         ("v6e*100", "no v6e slice has 100 chips; the nearest have 64 (8x8) and 128 (8x16)"),
         ("v6e", "has no size: write v6e:16x16, v6e*256 or v6e-256"),

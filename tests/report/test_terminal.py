@@ -10,6 +10,7 @@ import pytest
 from chipshift.report import estimate_screen, plan_screen
 from chipshift.report.lines import Line, quantity
 from chipshift.report.terminal import print_answer, screen, shortened
+from chipshift.report.words import does_not_fit
 from chipshift.units import duration
 from tests.report.answers import answer, refused
 
@@ -113,3 +114,12 @@ def test_a_command_to_copy_is_never_cut() -> None:
     lines = text(screen(long))
     assert any(line.endswith("optimizer_sharding=zero1") for line in lines)
     assert max(map(len, lines)) <= 100
+
+
+@pytest.mark.parametrize(
+    ("missing_bytes", "shown"),
+    [(1, "1 MiB"), (2**20, "1 MiB"), (3 * 2**20 + 1, "4 MiB"), (2**30, "1.0 GiB")],
+)
+def test_what_is_missing_never_reads_as_nothing(missing_bytes: float, shown: str) -> None:
+    said = does_not_fit({"short_bytes": missing_bytes, "would_fit": ["v6e:2x4"]})
+    assert said == f"the smallest plan is {shown} a device too large; it would fit: v6e:2x4"

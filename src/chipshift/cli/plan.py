@@ -19,6 +19,7 @@ from chipshift.cli.inputs import (
 )
 from chipshift.cli.progress import working
 from chipshift.errors import InputError
+from chipshift.estimate.output import job_json
 from chipshift.flows.asked import present_machine
 from chipshift.flows.assess import Target, plan_target
 from chipshift.flows.output import target_json
@@ -62,7 +63,7 @@ def command(
     with working("planning"):
         job = _job(files, on, chosen_model(model, torch), set_)
         found = plan_target(job, to, options)
-    answer = plan_json(found, options)
+    answer = plan_json(found, options, job)
     if json:
         print_json(answer)
     else:
@@ -87,13 +88,13 @@ def _job(files: list[str], on: str, model: str | TracedModel | None, sets: list[
     return job
 
 
-def plan_json(found: Target, options: Any) -> dict[str, Any]:
+def plan_json(found: Target, options: Any, job: TrainJob) -> dict[str, Any]:
     """The contract's object for ``plan``."""
     row = target_json(found, options)
     seconds = max(found.found.seconds, 1e-9)
     return {
         "schema": "chipshift/plan/1",
-        "job": row.get("job"),
+        "job": row.get("job") or job_json(job),
         "machine": row["machine"],
         "best": row if found.estimate is not None else None,
         "alternatives": row["alternatives"],

@@ -194,7 +194,13 @@ def _without_ones(dims: tuple[int, ...]) -> tuple[int, ...]:
 
 
 def _nearest_shapes(chip_key: str, dims: tuple[int, ...]) -> list[str]:
-    """The three slices whose longest, middle and shortest lengths differ by the least factor."""
+    """The three slices whose longest, middle and shortest lengths differ by the least factor.
+
+    A single number where slices have more axes is a count of chips: the three nearest in size.
+    """
+    if len(dims) == 1:
+        by_size = sorted(rentable(chip_key), key=lambda shape: abs(shape.chips - dims[0]))
+        return [shape.topology for shape in by_size[:3]]
     wanted = _longest_first(dims)
 
     def factor(shape: SliceShape) -> tuple[float, int]:

@@ -76,12 +76,19 @@ def does_not_fit(target: Mapping[str, Any]) -> str:
     """By how much, and what would make it fit."""
     short = target.get("short_bytes")
     text = "no plan is legal there" if short is None or not math.isfinite(short) else (
-        f"the smallest plan is {short / GIB:,.1f} GiB a device too large"
+        f"the smallest plan is {_short(short)} a device too large"
     )  # fmt: skip
     would = target.get("would_fit") or []
     names = [w if isinstance(w, str) else w.get("name") or w.get("machine", {}).get("name", "")
              for w in would]  # fmt: skip
     return text + (f"; it would fit: {', '.join(n for n in names if n)}" if any(names) else "")
+
+
+def _short(missing_bytes: float) -> str:
+    """In MiB below a tenth of a GiB, so that what is missing never reads as nothing."""
+    if missing_bytes < GIB / 10:
+        return f"{max(math.ceil(missing_bytes / 2**20), 1)} MiB"
+    return f"{missing_bytes / GIB:,.1f} GiB"
 
 
 def error_text(band: Mapping[str, Any], *, short: bool = False) -> str:
