@@ -203,3 +203,38 @@ def test_python_that_parses_its_arguments_asks_for_the_command(tmp_path: Path) -
     )
     with pytest.raises(InputError, match=r"sft\.py is a Python script .* expected the command"):
         job(tmp_path, text, "sft.py")
+
+
+LIGHTNING = """import lightning as L
+from lightning.pytorch.strategies import *
+from transformers import AutoModelForCausalLM
+max_length = 1024
+model = AutoModelForCausalLM.from_pretrained("meta-llama/Llama-3.1-8B")
+loader = DataLoader(data, batch_size=2)
+trainer = L.Trainer({arguments}, precision="bf16-mixed")
+"""
+
+
+@pytest.mark.parametrize(
+    ("arguments", "degrees"),
+    [
+        ("devices=8, strategy=FSDPStrategy(sharding_strategy='FULL_SHARD')", {"fsdp": 8}),
+        ("devices=8, strategy=FSDPStrategy(sharding_strategy='SHARD_GRAD_OP')", {"dp": 8}),
+        ("devices=8, strategy=FSDPStrategy(sharding_strategy='NO_SHARD')", {"dp": 8}),
+        (
+            "devices=8, num_nodes=2, strategy=FSDPStrategy(sharding_strategy='HYBRID_SHARD')",
+            {"fsdp": 8, "dp": 2},
+        ),
+        ("devices=[4, 5, 6, 7], strategy='ddp'", {"dp": 4}),
+        ("gpus=3, strategy='deepspeed_stage_3'", {"fsdp": 3}),
+        ("devices=8, strategy=ModelParallelStrategy(tensor_parallel_size=4)", {"fsdp": 2, "tp": 4}),
+    ],
+)
+def test_lightning_strategies(tmp_path: Path, arguments: str, degrees: dict[str, int]) -> None:
+    found = job(tmp_path, LIGHTNING.format(arguments=arguments), "train.py")
+    assert found.devices is not None
+    found = resolve_machine(found, parse_machine(f"h100*{found.devices.value}"))
+    assert found.plan is not None
+    plan = found.plan.value
+    shown = {"dp": plan.dp, "fsdp": plan.fsdp, "tp": plan.tp}
+    assert shown == {"dp": 1, "fsdp": 1, "tp": 1} | degrees

@@ -19,6 +19,9 @@ from chipshift.jobs.source import Source
 
 STRATEGIES = ("FSDPStrategy", "DeepSpeedStrategy", "DDPStrategy", "ModelParallelStrategy")
 
+SHARDS = {"SHARD_GRAD_OP": "zero2", "NO_SHARD": "ddp", "HYBRID_SHARD": "hybrid"}
+"""FSDPStrategy's ``sharding_strategy`` where it is not FULL_SHARD."""
+
 
 def read(source: Source, context: Context) -> Draft:
     """Read one file; see ``readers/__init__``."""
@@ -56,9 +59,13 @@ def _fill(sheet: Sheet, context: Context) -> None:
     if model is not None and not context.model_named:
         sheet.record(*model, "model")
         put_model_named(draft, str(model[1].value), model[1])
-    devices = sheet.raw("devices")
-    if devices is not None and str(devices[1].value) not in ("auto", "-1"):
-        draft.put("devices_per_node", sheet.integer("devices", into="devices a node"))
+    devices = sheet.raw("devices", "gpus")  # gpus is what Lightning 1 called it
+    if devices is not None and isinstance(devices[1].value, list):
+        sheet.record(*devices, "devices a node")
+        at = devices[1]
+        draft.put("devices_per_node", Given(len(at.value), at.file, at.line))
+    elif devices is not None and str(devices[1].value) not in ("auto", "-1"):
+        draft.put("devices_per_node", sheet.integer("devices", "gpus", into="devices a node"))
     nodes = sheet.integer("num_nodes", into="nodes")
     draft.put("nodes", nodes)
     draft.assume("nodes", 1, "Lightning's default num_nodes")
@@ -99,7 +106,13 @@ def _strategy(sheet: Sheet) -> None:
         draft.put("engine", Given("deepspeed", draft.file, line))
         draft.flag("deepspeed", "strategy", word, line)
     elif "fsdp" in lowered:
+        kind = _shards(sheet)
+        draft.put("engine", Given("fsdp", draft.file, line))
+    elif "modelparallel" in lowered:
         kind = "fsdp"
+        for field, key in (("tp", "tensor_parallel_size"), ("fsdp", "data_parallel_size")):
+            degree = sheet.integer(f"strategy.{key}", into=field, none=("auto",))
+            draft.put(field, degree)
         draft.put("engine", Given("fsdp", draft.file, line))
     else:
         kind = "ddp"
@@ -115,3 +128,15 @@ def _strategy(sheet: Sheet) -> None:
     draft.assume("remat", "none", "no checkpointing policy is given")
     if "offload" in lowered:
         draft.flag("cpu_offload", "strategy", word, line)
+    for key in ("cpu_offload", "offload_optimizer", "offload_parameters"):
+        sheet.flag("cpu_offload", f"strategy.{key}")
+
+
+def _shards(sheet: Sheet) -> str:
+    """What FSDPStrategy shards: a name, or torch's ``ShardingStrategy.NAME``."""
+    found = sheet.raw("strategy.sharding_strategy")
+    if found is None:
+        return "fsdp"
+    sheet.record(*found, "what is sharded")
+    last = str(found[1].value).rsplit(".", 1)[-1].upper()
+    return SHARDS.get(last, "fsdp")
