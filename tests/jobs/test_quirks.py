@@ -238,3 +238,30 @@ def test_lightning_strategies(tmp_path: Path, arguments: str, degrees: dict[str,
     plan = found.plan.value
     shown = {"dp": plan.dp, "fsdp": plan.fsdp, "tp": plan.tp}
     assert shown == {"dp": 1, "fsdp": 1, "tp": 1} | degrees
+
+
+CONTAINER = """containers:
+          - name: pytorch
+            command: [python, train.py, --model_name_or_path, meta-llama/Llama-3.1-8B, --bf16,
+              'true', --per_device_train_batch_size, '1', --max_length, '512', --output_dir, o]
+            resources: {limits: {nvidia.com/gpu: 8}}
+"""
+
+
+def test_a_pytorch_jobs_master_trains_beside_its_workers(tmp_path: Path) -> None:
+    manifest = "apiVersion: kubeflow.org/v1\nkind: PyTorchJob\nspec:\n  pytorchReplicaSpecs:\n"
+    for role, count in (("Master", 1), ("Worker", 3)):
+        manifest += f"    {role}:\n      replicas: {count}\n      template:\n        spec:\n"
+        manifest += f"          {CONTAINER}"
+    devices = job(tmp_path, manifest, "job.yaml").devices
+    assert devices is not None and devices.value == (1 + 3) * 8
+
+
+def test_a_job_sets_pods_are_its_jobs_times_their_parallelism(tmp_path: Path) -> None:
+    manifest = (
+        "apiVersion: jobset.x-k8s.io/v1alpha2\nkind: JobSet\nspec:\n  replicatedJobs:\n"
+        "  - replicas: 2\n    template:\n      spec:\n        parallelism: 4\n"
+        f"        template:\n         spec:\n          {CONTAINER}"
+    )
+    devices = job(tmp_path, manifest, "job.yaml").devices
+    assert devices is not None and devices.value == 2 * 4 * 8

@@ -33,7 +33,7 @@ def complete(draft: Draft, files: tuple[str, ...]) -> TrainJob:
         said = f"trains '{wanted}', which is not a shipped model"
         raise InputError(
             f"{draft.file} {said if wanted else 'does not say which model it trains'}; "
-            "expected --model with a preset name or a config.json"
+            "expected --model with a preset name or a config.json, or --torch MODULE:FUNCTION"
         )
     seq_len = draft.values.get("seq_len")
     if seq_len is None:

@@ -117,7 +117,8 @@ def _machine(draft: Draft, document: Document) -> None:
     if _slice(draft, document, found):
         return
     each = next((found[name] for name in DEVICES if name in found), None)
-    pods = max((as_integer(found[n][0]) or 1 for n in COUNTS if n in found), default=1)
+    counted = max((as_integer(found[n][0]) or 1 for n in COUNTS if n in found), default=1)
+    pods = _pods(document.tree) or counted
     count = as_integer(each[0]) if each is not None else None
     if each is None or not count:
         return
@@ -127,6 +128,31 @@ def _machine(draft: Draft, document: Document) -> None:
         draft.put("nodes", Given(pods, draft.file, each[1]))
     shown = f"{pods} × {count}"
     draft.understood.append(Understood("accelerators", shown, draft.file, each[1], "devices"))
+
+
+def _pods(tree: Any) -> int:
+    """Pods of a job with roles or replicated jobs; 0 where the manifest is of another kind.
+
+    A PyTorchJob's master trains as its workers do; an MPIJob's launcher does not.
+    """
+    spec = tree.get("spec") if isinstance(tree, dict) else None
+    if not isinstance(spec, dict):
+        return 0
+    roles = next((v for k, v in spec.items() if str(k).endswith("ReplicaSpecs")), None)
+    if isinstance(roles, dict):
+        return sum(_count(role, "replicas") for k, role in roles.items() if k != "Launcher")
+    jobs = [job for job in _list(spec.get("replicatedJobs")) if isinstance(job, dict)]
+    sizes = []
+    for job in jobs:
+        template = job.get("template")
+        inner = template.get("spec") if isinstance(template, dict) else None
+        sizes.append(_count(job, "replicas") * _count(inner, "parallelism"))
+    return max(sizes, default=0)
+
+
+def _count(table: Any, key: str) -> int:
+    value = as_integer(table.get(key)) if isinstance(table, dict) else None
+    return 1 if value is None else max(0, value)
 
 
 def _slice(draft: Draft, document: Document, found: dict[str, tuple[Any, int | None]]) -> bool:
