@@ -85,6 +85,34 @@ def huge() -> nn.Module:
     return Decoder(d=8192, layers=20)
 
 
+def long() -> nn.Module:
+    """More positions than tokens."""
+    module = Decoder()
+    module.positions = nn.Embedding(2048, 64)
+    return module
+
+
+class Layers(nn.Module):
+    """PyTorch's own transformer layers."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.tokens, self.head = nn.Embedding(500, 64), nn.Linear(64, 500)
+        self.blocks = nn.ModuleList(
+            nn.TransformerEncoderLayer(64, 4, 256, batch_first=True) for _ in range(2)
+        )
+
+    def forward(self, tokens: torch.Tensor) -> torch.Tensor:
+        x = self.tokens(tokens)
+        for block in self.blocks:
+            x = block(x)
+        return self.head(x)
+
+
+def layers() -> nn.Module:
+    return Layers()
+
+
 def with_inputs() -> tuple[nn.Module, tuple[torch.Tensor]]:
     return Decoder(), (torch.zeros((2, 16), dtype=torch.long),)
 

@@ -31,7 +31,7 @@ SFT = (
 class TestWithTorch:
     pytestmark = reference
 
-    @pytest.mark.parametrize("name", ["plain", "tied", "eager", "with_inputs"])
+    @pytest.mark.parametrize("name", ["plain", "tied", "eager", "long", "with_inputs"])
     def test_parameters_and_flops_are_the_modules(self, name: str) -> None:
         import torch
         from torch.utils.flop_counter import FlopCounterMode
@@ -61,6 +61,19 @@ class TestWithTorch:
         assert (layer.mlp.width, layer.mlp.matrices) == (192, 3)
         assert params_embedding(model) == 500 * 64 + 128 * 64  # tokens and positions
         assert read_torch_model(f"{HERE}:tied").tied
+
+    def test_pytorchs_own_layers_attend_without_causality(self) -> None:
+        from . import modules
+
+        model = read_torch_model(f"{HERE}:layers")
+        ((layer, count),) = model.layers
+        assert layer.attention is not None
+        attention = layer.attention
+        assert (count, attention.heads, attention.causal) == (2, 4, False)
+        assert params(model) == sum(p.numel() for p in modules.Layers().parameters())
+        # maps: 4·D² of attention, 2·D·4D of the feed-forward, the head; attention over 32 keys
+        maps = 2 * (4 * 64 * 64 + 2 * 64 * 256) + 64 * 500
+        assert forward_flops_per_token(model, 32) == 2 * maps + 2 * (2 * 32 * 2 * 64)
 
     def test_keys_that_were_repeated_for_the_heads_are_counted_once(self) -> None:
         attention = read_torch_model(f"{HERE}:eager").layers[0][0].attention

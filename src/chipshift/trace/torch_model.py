@@ -8,6 +8,7 @@ tables are seen; the largest list of blocks becomes the layers.
 from __future__ import annotations
 
 import importlib.util
+import logging
 from collections import Counter
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
@@ -73,7 +74,7 @@ def read_torch_model(text: str) -> Model:
     from torch._subclasses.fake_tensor import FakeTensorMode
 
     function, _ = load_function("--torch", text)
-    with FakeTensorMode(allow_non_fake_inputs=True), torch.no_grad():
+    with _quiet(), FakeTensorMode(allow_non_fake_inputs=True), torch.no_grad():
         made = _called(text, function)
         module, *rest = made if isinstance(made, (tuple, list)) and made else (made,)
         if not isinstance(module, torch.nn.Module):
@@ -84,6 +85,17 @@ def read_torch_model(text: str) -> Model:
         blocks = _blocks(module)
         seen = _run(text, module, blocks, inputs)
         return _model(text, module, blocks, seen)
+
+
+@contextmanager
+def _quiet() -> Iterator[None]:
+    """Without what PyTorch logs of an operation that fails: the sentence says it."""
+    before = logging.root.manager.disable
+    logging.disable(logging.CRITICAL)
+    try:
+        yield
+    finally:
+        logging.disable(before)
 
 
 def _called(text: str, call: Callable[[], Any]) -> Any:
@@ -160,6 +172,11 @@ def _watched(module: Any, seen: Seen) -> Iterator[None]:
     from torch.utils._python_dispatch import TorchDispatchMode
 
     aten = torch.ops.aten
+    # reached from inside torch's own layers, where the function's name is not seen
+    fused = (
+        aten._scaled_dot_product_flash_attention_for_cpu,
+        aten._scaled_dot_product_flash_attention,
+    )
     stored = {p.untyped_storage()._cdata: n for n, p in enumerate(module.parameters())}
     sdpa = torch.nn.functional.scaled_dot_product_attention
     inside = [False]
@@ -173,6 +190,9 @@ def _watched(module: Any, seen: Seen) -> Iterator[None]:
                                ) -> Any:  # fmt: skip
             out = func(*args, **(kwargs or {}))
             packet = func._overloadpacket
+            if not inside[0] and packet in fused:
+                seen.add(_attended(args, bool(args[4]) if len(args) > 4 else False, kwargs or {}))
+                return out
             if inside[0] or packet not in (aten.mm, aten.addmm, aten.bmm, aten.baddbmm):
                 return out
             a, b = args[-2:] if packet in (aten.mm, aten.bmm) else args[1:3]
@@ -192,13 +212,10 @@ def _watched(module: Any, seen: Seen) -> Iterator[None]:
             given = kwargs or {}
             if func is not sdpa:
                 return func(*args, **given)
-            q, k, v = (args + tuple(given[n] for n in ("query", "key", "value") if n in given))[:3]
             causal = bool(given.get("is_causal", args[5] if len(args) > 5 else False))
-            masked = (args[3] if len(args) > 3 else given.get("attn_mask")) is not None
-            seen.add(
-                Attended(int(q.shape[-3]), int(k.shape[-3]), int(q.shape[-1]), int(v.shape[-1]),
-                         causal or masked)
-            )  # fmt: skip
+            tensors = args + tuple(given[n] for n in ("query", "key", "value") if n in given)
+            masked = {"attn_mask": args[3] if len(args) > 3 else given.get("attn_mask")}
+            seen.add(_attended(tensors, causal, masked))
             inside[0] = True
             try:
                 return func(*args, **given)
@@ -207,6 +224,15 @@ def _watched(module: Any, seen: Seen) -> Iterator[None]:
 
     with Maps(), Attentions():
         yield
+
+
+def _attended(tensors: Any, causal: bool, given: dict[str, Any]) -> Attended:
+    """An attention by its queries, keys and values; what has a mask is taken for causal."""
+    q, k, v = tensors[:3]
+    masked = given.get("attn_mask") is not None
+    return Attended(
+        int(q.shape[-3]), int(k.shape[-3]), int(q.shape[-1]), int(v.shape[-1]), causal or masked
+    )
 
 
 def _pair(a: Any, b: Any, seen: Seen, scores: list[Any]) -> None:
@@ -230,8 +256,8 @@ def _model(text: str, module: Any, blocks: list[Any], seen: Seen) -> Model:
             "run; expected a transformer built of such blocks"
         )
     tables = [m for m in module.modules() if isinstance(m, torch.nn.Embedding)]
-    table = max(tables, key=lambda m: m.num_embeddings, default=None)
     outside = [e for e in seen.events.get(OUTSIDE, []) if isinstance(e, Map)]
+    table = _token_table(tables, outside)
     head = outside[-1] if outside and table is not None else None
     if head is not None and table is not None and head.outputs < table.num_embeddings:
         head = None
@@ -276,6 +302,13 @@ def _model(text: str, module: Any, blocks: list[Any], seen: Seen) -> Model:
             "that weights are shared between blocks, which is not read"
         )
     return replace(model, embedding_extra_params=extra, other_params=rest - extra)
+
+
+def _token_table(tables: list[Any], outside: list[Map]) -> Any:
+    """The table of tokens: as many rows as the head has outputs, else the first; or None."""
+    wide = outside[-1].outputs if outside else 0
+    as_wide = [table for table in tables if table.num_embeddings == wide]
+    return next(iter(as_wide + tables), None)
 
 
 def _norm_params(module: Any) -> int:
