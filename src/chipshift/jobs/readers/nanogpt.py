@@ -15,6 +15,7 @@ from chipshift.jobs.draft import Draft
 from chipshift.jobs.dtypes import dtype_of
 from chipshift.jobs.job import Given
 from chipshift.jobs.python_tree import Unknown
+from chipshift.jobs.readers.hf_args import OPTIMIZERS
 from chipshift.jobs.settings import Sheet
 from chipshift.jobs.source import Source
 from chipshift.models.model import Attention, DenseMlp, Layer, Model
@@ -51,12 +52,19 @@ def read(source: Source, context: Context) -> Draft:
     draft.assume("mixed", "bf16", "train.py takes bfloat16 where the chip has it")
     draft.assume("loaded", "fp32", "train.py keeps fp32 weights under autocast")
     draft.assume("sharding", "ddp", "train.py wraps the model in DDP")
+    named = sheet.text("optimizer_type", "algorithm", into="optimizer")  # forks' keys
+    words = named.value.lower() if named is not None else ""
+    kind = next((name for part, name in OPTIMIZERS if part in words), None)
+    if named is not None and kind is not None:
+        draft.put("optimizer", Given(kind, named.file, named.line))
     draft.assume("optimizer", "adamw", "train.py's optimizer")
     draft.assume("remat", "none", "train.py recomputes nothing")
     draft.assume("stack", "other", "nanoGPT has no calibration of its own")
     if not sheet.flag("compile", "compile") and "compile" not in settings:
         draft.flag("compile", "compile", "True (the default)", None)
     draft.flag("fused_optimizer", "fused", "True (train.py's, on CUDA)", None)
+    forks = ("use_moe", "*expert*", "*window*", "n_kv*", "num_kv*", "block_linear")
+    sheet.ignore(forks, True, "changes nanoGPT's model; --torch reads the module as it is")
     sheet.ignore(("*",), False, "does not change the time or memory of a step")
     return draft
 
