@@ -30,6 +30,7 @@ def test_microbatches_in_flight() -> None:
     assert schedule.in_flight("1f1b", 8.0, 1.0, 32.0) == 8
     assert schedule.in_flight("1f1b", 8.0, 1.0, 4.0) == 4
     assert schedule.in_flight("gpipe", 8.0, 1.0, 32.0) == 32
+    assert schedule.in_flight("gpipe", 1.0, 1.0, 32.0) == 1  # no stages: one after the other
     # Korthikanti 2022: p(1 + (p − 1)/(pv)) = 8(1 + 7/16) = 11.5
     assert schedule.in_flight("interleaved", 8.0, 2.0, 32.0) == 11.5
 

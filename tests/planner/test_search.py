@@ -15,7 +15,7 @@ from chipshift.jobs.plan import Plan
 from chipshift.machines import parse_machine
 from chipshift.machines.machine import Machine
 from chipshift.planner.search import search
-from chipshift.planner.space import base_rows, choices, divisors
+from chipshift.planner.space import EVEN_STAGES, base_rows, choices, divisors
 from chipshift.planner.table import Row
 from chipshift.worked import plain
 from tests.estimate.conftest import job_of
@@ -39,6 +39,8 @@ def brute_force(job: TrainJob, machine: Machine, stack: str) -> tuple[float, int
             for choice in choices(s, {}):
                 for vpp in (1, 2, 3, 4, 5, 6, 8, 10, 12, 16):
                     a = share // micro
+                    if stack in EVEN_STAGES and job.model.n_layers % (pp * vpp):
+                        continue
                     if not _legal(choice, vpp, dp, fsdp, cp, pp, a, job.model.n_layers):
                         continue
                     plan = Plan(
@@ -151,6 +153,16 @@ def test_what_the_user_holds_is_held() -> None:
     for row in found.fitting[:20]:
         plan = found.plan(row)
         assert (plan.tp, plan.remat) == (4, "full")
+
+
+def test_stages_are_even_where_the_stack_needs_it() -> None:
+    job = job_of("llama-3.1-405b", sequences=512)  # 126 layers
+    s = setting(job, parse_machine("v7x:8x8x8"), "maxtext")
+    found = search(s, keep=64)
+    for row in found.fitting:
+        plan = found.plan(row)
+        assert 126 % (plan.pp * plan.vpp) == 0
+        assert plan.schedule == ("gpipe" if plan.pp > 1 else "1f1b")
 
 
 def test_a_job_that_fits_nowhere_says_how_much_is_missing() -> None:

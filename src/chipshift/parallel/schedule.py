@@ -36,16 +36,16 @@ def in_flight_interleaved(pp: Number, vpp: Number, accumulation: Number) -> Numb
     return np.minimum(pp * (1 + (pp - 1) / (pp * vpp)), accumulation)
 
 
-@formula(unit="microbatches", source="GPipe keeps every microbatch")
-def in_flight_gpipe(accumulation: Number) -> Number:
+@formula(unit="microbatches", source="GPipe keeps every microbatch; one stage only its own")
+def in_flight_gpipe(pp: Number, accumulation: Number) -> Number:
     """Microbatches whose activations every stage holds."""
-    return accumulation * 1.0
+    return np.where(pp > 1, accumulation, 1)
 
 
 def in_flight(schedule: str, pp: Number, vpp: Number, accumulation: Number) -> Number:
     """Microbatches held by the first stage under a schedule."""
     if schedule == "gpipe":
-        return in_flight_gpipe(accumulation)
+        return in_flight_gpipe(pp, accumulation)
     if schedule == "interleaved":
         return in_flight_interleaved(pp, vpp, accumulation)
     return in_flight_1f1b(pp, accumulation)

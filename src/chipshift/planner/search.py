@@ -62,7 +62,7 @@ class Found:
             accumulation=round(float(self.base.accumulation[row.index])),
             remat=row.choice.remat,
             optimizer_sharding=row.choice.optimizer_sharding,
-            schedule=row.choice.schedule,
+            schedule=row.choice.schedule if pp > 1 else "1f1b",
             cp_kind=row.choice.cp_kind,
             order=self.base.orders[self.base.tuple_of[row.index]],
         )  # fmt: skip

@@ -30,12 +30,15 @@ REMATS_BY_STACK = {
 SCHEDULES_BY_STACK = {
     "torchtitan": ("1f1b", "interleaved", "zero_bubble"),
     "megatron": ("1f1b", "interleaved"),
-    "maxtext": ("1f1b", "interleaved"),
+    "maxtext": ("gpipe",),  # its pipeline keeps every microbatch
     "jax": ("1f1b",),
     "nanotron": ("1f1b",),
     "deepspeed": ("1f1b",),
 }  # fmt: skip
 """Pipeline schedules each stack offers; other stacks: 1F1B and interleaved."""
+
+EVEN_STAGES = ("maxtext", "nanotron", "levanter")
+"""Stacks whose pipeline stages hold equal numbers of layers."""
 
 SHARDINGS_BY_STACK = {
     "torchtitan": ("none",),
@@ -137,9 +140,11 @@ def base_rows(s: Setting, fixed: Mapping[str, str | int | float]) -> Base:
                  or math.isclose(m, float(fixed["microbatch"]))]  # fmt: skip
         if "accumulation" in fixed:
             micro = [m for m in micro if share // m == int(fixed["accumulation"])]
-        if not micro:
-            continue
         virtual = _virtual_stages(s.model.n_layers, pp, fixed)
+        if s.stack.name in EVEN_STAGES:
+            virtual = [v for v in virtual if s.model.n_layers % (pp * v) == 0]
+        if not micro or not virtual:
+            continue
         grid = np.array(np.meshgrid(virtual, micro, indexing="ij")).reshape(2, -1)
         block = np.empty((4, grid.shape[1]))
         block[0], block[1], block[2], block[3] = index, grid[0], grid[1], share / grid[1]
@@ -178,7 +183,8 @@ def choices(s: Setting, fixed: Mapping[str, str | int | float]) -> list[Choice]:
 def applies(choice: Choice, base: Base, degrees: np.ndarray) -> np.ndarray:
     """Rows for which a choice is a plan of its own (bool, one a row).
 
-    A schedule other than 1F1B needs stages; interleaving needs virtual ones and only it has them;
+    Zero bubble needs stages; interleaving needs virtual ones and only it has them (without stages
+    1F1B and GPipe are the same, and a stack offers one of them);
     optimizer sharding needs replicas, and zero2 keeps gradients in shards, which a pipeline's
     microbatches would reduce again and again: it is left to pp = 1.
     """
@@ -186,7 +192,7 @@ def applies(choice: Choice, base: Base, degrees: np.ndarray) -> np.ndarray:
     keep: np.ndarray = {
         "1f1b": base.vpp == 1,
         "interleaved": (base.vpp > 1) & (base.accumulation % np.maximum(pp, 1) == 0),
-        "gpipe": (base.vpp == 1) & (pp > 1),
+        "gpipe": base.vpp == 1,
         "zero_bubble": (base.vpp == 1) & (pp > 1),
     }[choice.schedule]
     if choice.optimizer_sharding != "none":
