@@ -119,9 +119,8 @@ def _flags(job: TrainJob, s: Setting, target: Estimate) -> Iterator[Relearn]:
             continue
         row = FLAG_RULES[flag.kind]
         seen[row.rule] = flag
-        # once replaced it costs no time of its own: the estimate has it replaced already
-        seconds, moved = 0.0, None
-        evidence = "nothing beyond the estimate, which is of the step with the replacement"
+        seconds = moved = None
+        evidence = "no such thing on the target; its replacement is what the estimate assumes"
         if flag.kind == "attention_kernel":
             moved = score_matrix_bytes(s, target)
             seconds = float(
