@@ -15,6 +15,7 @@ from typing import Any
 import pytest
 
 from chipshift.cli.app import run
+from chipshift.cli.compile import job_of
 from chipshift.compiled import against
 from chipshift.errors import InputError
 from chipshift.flows.prove import less_memory
@@ -169,3 +170,13 @@ def test_plans_that_hold_less_keep_the_global_batch() -> None:
         ("full", 4, 1), ("full", 2, 2), ("full", 1, 4),
     ]  # fmt: skip
     assert {p.global_batch for p in found} == {plan.global_batch}
+
+
+def test_the_model_is_the_files_own_where_no_other_is_named(tmp_path: Path) -> None:
+    (tmp_path / "job.toml").write_text(
+        'chipshift = 1\nname = "long"\n[model]\npreset = "llama-3.1-405b"\n'
+        "[job]\nseq_len = 8192\nsequences_per_step = 512\n"
+    )
+    file = str(tmp_path / "job.toml")
+    assert job_of([file], "", "", []).model.n_layers == 126  # the 405B's depth
+    assert job_of([file], "", "llama-3.1-8b", []).model.n_layers == 32

@@ -148,7 +148,7 @@ def job_of(files: list[str], on: str, model: str, sets: list[str]) -> TrainJob:
     """The job; the machine it runs on now is needed only where its batch depends on it."""
     from chipshift.cli.plan import _job
 
-    return _job(files, on, model, sets)
+    return _job(files, on, model or None, sets)
 
 
 def chosen_plan(job: TrainJob, text: str, machine: Machine) -> Plan:
