@@ -8,11 +8,13 @@ import re
 import warnings
 from pathlib import Path
 
+from chipshift.audit.detect import detectors
 from chipshift.audit.facts import STEP, FileFacts
 from chipshift.audit.names import module_name, words
 from chipshift.audit.packages import PACKAGES
 from chipshift.audit.prepass import outline
-from chipshift.audit.walk import Reader
+from chipshift.audit.reader import Reader
+from chipshift.audit.walk import read_module
 
 MAX_BYTES = 4_000_000
 """Larger files are generated ones; hand-written ones seen are below 1 MB."""
@@ -153,9 +155,9 @@ def _walk(tree: ast.Module, source: str, facts: FileFacts) -> None:
     facts.uses_torch, facts.uses_jax = torch or not jax, jax
     for star in seen.stars:
         facts.imports[f"*{star}"] = star
-    reader = Reader(tree, facts, seen, source)
+    reader = Reader(tree, facts, seen, source, detectors())
     try:
-        reader.read()
+        read_module(reader)
     finally:
         reader.close()
     script = facts.lines <= SCRIPT_LINES and "__main__" not in source and not seen.classes

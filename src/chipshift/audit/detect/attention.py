@@ -7,8 +7,8 @@ import re
 
 from chipshift.audit.finding import Target
 from chipshift.audit.names import tail, text, walk
+from chipshift.audit.reader import Reader
 from chipshift.audit.registry import Detectors
-from chipshift.audit.walk import Reader
 
 TORCH: tuple[Target, ...] = ("torchax", "torchtpu", "torch_xla", "neuron")
 SCORES = re.compile(r"^[^,]*?(\w)(\w+),\s*\w+->\w+$")

@@ -8,8 +8,8 @@ from chipshift.audit import guards as g
 from chipshift.audit.finding import Confidence, Severity
 from chipshift.audit.kinds import HOST, HOST_MASK, NUMPY, ON_DEVICE, UNKNOWN
 from chipshift.audit.names import tail, words
+from chipshift.audit.reader import Reader
 from chipshift.audit.registry import Detectors
-from chipshift.audit.walk import Reader
 
 RULE = "data-dependent-branch"
 REDUCED = words("any all equal allclose isnan isinf isfinite")
@@ -101,7 +101,7 @@ def branch(reader: Reader, node: ast.If | ast.While | ast.Assert) -> None:
     severity: Severity | None
     if isinstance(node, ast.Assert):
         severity = "low"
-    elif g.NAN in reader.reader.read(node.test) or "isnan" in written or "isfinite" in written:
+    elif g.NAN in reader.branches.read(node.test) or "isnan" in written or "isfinite" in written:
         severity = "medium"
     else:
         severity = None

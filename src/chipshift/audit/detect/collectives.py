@@ -8,8 +8,8 @@ import re
 from chipshift.audit import guards as g
 from chipshift.audit.finding import Target
 from chipshift.audit.names import tail, text, words
+from chipshift.audit.reader import Reader
 from chipshift.audit.registry import Detectors
-from chipshift.audit.walk import Reader
 
 TORCH: tuple[Target, ...] = ("torchax", "torchtpu", "torch_xla", "neuron")
 NCCL = "nccl-backend"

@@ -8,9 +8,9 @@ import re
 from chipshift.audit import guards as g
 from chipshift.audit.finding import Target
 from chipshift.audit.names import tail, text, walk
+from chipshift.audit.reader import Reader
 from chipshift.audit.registry import Detectors
 from chipshift.audit.syntax import DEFS
-from chipshift.audit.walk import Reader
 
 TORCH: tuple[Target, ...] = ("torchax", "torchtpu", "torch_xla", "neuron")
 STRINGS: tuple[Target, ...] = ("torchtpu", "torch_xla", "neuron")
@@ -194,7 +194,7 @@ def auto_map(reader: Reader, node: ast.Constant, value: str) -> None:
 
 
 def _asks_cuda(reader: Reader, test: ast.expr) -> bool:
-    return g.CUDA in reader.reader.read(test)
+    return g.CUDA in reader.branches.read(test)
 
 
 def _words(node: ast.expr) -> set[str]:
@@ -207,7 +207,7 @@ def _words(node: ast.expr) -> set[str]:
 
 def picked(reader: Reader, node: ast.IfExp) -> None:
     """``"cuda" if torch.cuda.is_available() else "cpu"`` and the dtype picked the same way."""
-    guards = reader.reader.read(node.test)
+    guards = reader.branches.read(node.test)
     test = ast.unparse(node.test)
     body, orelse = node.body, node.orelse
     if f"-{g.CUDA}" in guards:
@@ -241,7 +241,7 @@ def picked(reader: Reader, node: ast.IfExp) -> None:
 
 def branch(reader: Reader, node: ast.If) -> None:
     """An ``if`` on CUDA whose other branch is the CPU, or that has none."""
-    guards = reader.reader.read(node.test)
+    guards = reader.branches.read(node.test)
     if g.CUDA not in guards and f"-{g.CUDA}" not in guards:
         return
     if "available" not in ast.unparse(node.test) and not reader.has("choice"):

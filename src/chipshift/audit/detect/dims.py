@@ -6,9 +6,9 @@ import ast
 import re
 
 from chipshift.audit.names import tail, text, walk, words
+from chipshift.audit.reader import Reader
 from chipshift.audit.registry import Detectors
 from chipshift.audit.syntax import DEFS, defaults
-from chipshift.audit.walk import Reader
 
 HEADS = re.compile(
     r"^(n_heads?|num_heads|num_attention_heads|nheads?|heads|decoder_attention_heads"

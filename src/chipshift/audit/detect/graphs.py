@@ -7,9 +7,9 @@ import re
 
 from chipshift.audit.finding import Target
 from chipshift.audit.names import tail, text, walk
+from chipshift.audit.reader import Reader
 from chipshift.audit.registry import Detectors
 from chipshift.audit.roles import LoopRole
-from chipshift.audit.walk import Reader
 
 INDUCTOR = "torch-compile-inductor"
 XLA: tuple[Target, ...] = ("torch_xla",)

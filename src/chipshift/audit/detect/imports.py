@@ -8,8 +8,8 @@ from chipshift.audit.finding import TARGETS
 from chipshift.audit.names import imported, tail, text, words
 from chipshift.audit.packages import compiled_module, package_rule
 from chipshift.audit.prepass import guards_import
+from chipshift.audit.reader import Reader
 from chipshift.audit.registry import Detectors
-from chipshift.audit.walk import Reader
 
 SAYS = {
     "flash-attn-kernel": "CUDA attention package",

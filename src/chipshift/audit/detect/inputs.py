@@ -6,9 +6,9 @@ import ast
 
 from chipshift.audit.kinds import ON_DEVICE
 from chipshift.audit.names import tail, walk, words
+from chipshift.audit.reader import Reader
 from chipshift.audit.registry import Detectors
 from chipshift.audit.roles import LoopRole
-from chipshift.audit.walk import Reader
 
 PIPE = "sync-input-pipeline"
 

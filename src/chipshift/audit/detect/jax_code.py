@@ -7,9 +7,9 @@ import re
 
 from chipshift.audit.finding import Target
 from chipshift.audit.names import tail, walk
+from chipshift.audit.reader import Reader
 from chipshift.audit.registry import Detectors
 from chipshift.audit.syntax import DEFS
-from chipshift.audit.walk import Reader
 
 JAX: tuple[Target, ...] = ("jax",)
 ATTENTION = re.compile(

@@ -6,9 +6,9 @@ import ast
 import re
 
 from chipshift.audit.names import tail, text, walk, words
+from chipshift.audit.reader import Reader
 from chipshift.audit.registry import Detectors
 from chipshift.audit.syntax import DEFS
-from chipshift.audit.walk import Reader
 
 TRITON_DECORATORS = frozenset({"triton.jit", "triton.autotune", "triton.heuristics"})
 PUBLIC_OPS = words(

@@ -21,8 +21,8 @@ from chipshift.audit.kinds import (
     UNKNOWN,
 )
 from chipshift.audit.names import tail
+from chipshift.audit.reader import Reader
 from chipshift.audit.registry import Detectors
-from chipshift.audit.walk import Reader
 
 NOT_DEVICE = frozenset({HOST, HOST_MASK, NUMPY, LIST, NUMBER, STRING, DICT, CONFIG, BATCH})
 MASK_NAME = re.compile(

@@ -9,9 +9,9 @@ from chipshift.audit import guards as g
 from chipshift.audit.finding import Target
 from chipshift.audit.kinds import HOST, HOST_MASK, NUMPY, SCALER
 from chipshift.audit.names import tail, text, walk
+from chipshift.audit.reader import Reader
 from chipshift.audit.registry import Detectors
 from chipshift.audit.syntax import DEFS
-from chipshift.audit.walk import Reader
 
 TORCH: tuple[Target, ...] = ("torchax", "torchtpu", "torch_xla", "neuron")
 FP16 = "fp16-cast"

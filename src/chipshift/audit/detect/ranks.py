@@ -9,9 +9,9 @@ from chipshift.audit import guards as g
 from chipshift.audit.finding import Target
 from chipshift.audit.kinds import RANK
 from chipshift.audit.names import tail, text, walk
+from chipshift.audit.reader import Reader
 from chipshift.audit.registry import Detectors
 from chipshift.audit.roles import EVAL_NAME
-from chipshift.audit.walk import Reader
 
 TORCH: tuple[Target, ...] = ("torchax", "torchtpu", "torch_xla", "neuron")
 NODE8 = "node8-topology"
@@ -357,7 +357,7 @@ COMPUTE = re.compile(r"^(estimate_loss|forward|model|net|generate|sample|ema_mod
 
 def alone(reader: Reader, node: ast.If) -> None:
     """Device work under a test that only one rank passes."""
-    if reader.has(g.RANK0) or g.RANK0 not in reader.reader.read(node.test):
+    if reader.has(g.RANK0) or g.RANK0 not in reader.branches.read(node.test):
         return
     if reader.func.role == "host":
         return

@@ -9,9 +9,9 @@ from chipshift.audit.facts import STEP
 from chipshift.audit.finding import Severity, Target
 from chipshift.audit.kinds import NUMBER, TENSOR, UNKNOWN
 from chipshift.audit.names import tail, text, walk
+from chipshift.audit.reader import Reader
 from chipshift.audit.registry import Detectors
 from chipshift.audit.roles import LoopRole
-from chipshift.audit.walk import Reader
 
 VARLEN, RAGGED = "varlen-packing", "variable-length-input"
 GRAPHED: tuple[Target, ...] = ("jax", "torchax", "torch_xla", "neuron")

@@ -9,9 +9,9 @@ from chipshift.audit import guards as g
 from chipshift.audit.finding import Target
 from chipshift.audit.kinds import HOST, NUMPY, ON_DEVICE
 from chipshift.audit.names import tail, text, walk, words
+from chipshift.audit.reader import Reader
 from chipshift.audit.registry import Detectors
 from chipshift.audit.roles import OPTIMIZER, LoopRole
-from chipshift.audit.walk import Reader
 
 TORCH: tuple[Target, ...] = ("torchax", "torchtpu", "torch_xla", "neuron")
 LAZY: tuple[Target, ...] = ("torch_xla",)

@@ -20,8 +20,8 @@ from chipshift.audit.kinds import (
     UNKNOWN,
 )
 from chipshift.audit.names import tail, text, walk, words
+from chipshift.audit.reader import Reader
 from chipshift.audit.registry import Detectors
-from chipshift.audit.walk import Reader
 
 SYNC = "host-sync-in-step"
 LOSSY = re.compile(
