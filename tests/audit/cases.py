@@ -275,6 +275,11 @@ CASES: list[Case] = [*KERNELS, *SHAPES, *TOPOLOGY, *OTHER]
 
 LOOKALIKES: list[tuple[str, str, str]] = [
     (
+        "a keyword that names something else than a backend",
+        "nccl-backend",
+        "import torch\nlog(topic='nccl', level='info')\n",
+    ),
+    (
         "a guarded import with a fallback",
         "third-party-gpu-kernel",
         """

@@ -26,7 +26,7 @@ def nccl_word(reader: Reader, node: ast.Constant, value: str) -> None:
         return
     if isinstance(parent, ast.Dict) and node in parent.keys:
         return
-    if isinstance(parent, ast.keyword) and parent.arg in ("help", "choices"):
+    if isinstance(parent, ast.keyword) and not _backend_keyword(parent.arg or ""):
         return
     here: ast.AST = node
     if isinstance(parent, ast.keyword) and parent.arg != "default":
@@ -51,6 +51,11 @@ def nccl_word(reader: Reader, node: ast.Constant, value: str) -> None:
         anyway=choice and not reader.has(g.NEVER),
     )
     reader.notes.setdefault("nccl", []).append(here)
+
+
+def _backend_keyword(name: str) -> bool:
+    """Whether a keyword of this name carries a backend: ``default`` is an option's own value."""
+    return name in ("default", "value") or "backend" in name
 
 
 def started(reader: Reader, node: ast.Call, full: str) -> None:
