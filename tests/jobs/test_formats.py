@@ -85,3 +85,40 @@ def test_conflicts_between_files_are_reported_and_the_first_wins(tmp_path: Path)
     assert job.plan is not None and job.plan.value.microbatch == 4
     (entry,) = [entry for entry in job.ignored if entry.key == "microbatch"]
     assert entry.matters and entry.line == 3 and "is 8 here and 4 in" in entry.why
+
+
+def answer_of(job: TrainJob, on: str) -> Any:
+    """``assess`` as the command prints it, but for the clock and for where a figure was written."""
+    from chipshift.cli.inputs import finite
+    from chipshift.estimate.output import jsonable
+    from chipshift.flows.asked import present_machine
+    from chipshift.flows.assess import assess
+    from chipshift.flows.options import Options
+    from chipshift.flows.output import assessment_json
+
+    there, machine = present_machine(job, on)
+    answer = assessment_json(assess(there, machine, ["v6e:4x4"], Options()))
+    return _timeless(finite(jsonable(answer)))
+
+
+def _timeless(answer: Any) -> Any:
+    if isinstance(answer, dict):
+        dropped = ("job", "search_time_s", "plans_per_s", "assumptions", "source", "where")
+        return {key: _timeless(value) for key, value in answer.items() if key not in dropped}
+    return [_timeless(one) for one in answer] if isinstance(answer, list) else answer
+
+
+@pytest.mark.parametrize("case", CASES, ids=lambda case: case.name)
+def test_the_native_file_assesses_to_the_same_numbers(case: Case, tmp_path: Path) -> None:
+    from chipshift.jobs.write import to_toml
+
+    job = read(case, tmp_path)
+    if job.machine is not None:
+        on = job.machine.value
+    elif job.devices is not None:
+        on = case.on or f"h100*{job.devices.value}"
+    else:
+        on = case.on or "h100*8"
+    native = tmp_path / "native.toml"
+    native.write_text(to_toml(job))
+    assert answer_of(read_job([str(native)]), on) == answer_of(job, on)

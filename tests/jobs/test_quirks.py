@@ -272,3 +272,44 @@ def test_what_a_fork_of_nanogpt_adds_is_said_to_matter(tmp_path: Path) -> None:
     found = job(tmp_path, text + "optimizer_type = 'muon'\n", "moe.py")
     assert {i.key for i in found.ignored if i.matters} == {"use_moe", "num_experts"}
     assert found.optimizer.value == "muon"
+
+
+@pytest.mark.parametrize(
+    ("setting", "meant"),
+    [
+        ("training.seq_lenn", "training.seq_len"),
+        ("parallelism.tensor_paralel_degree", "parallelism.tensor_parallel_degree"),
+        ("parallelism.pipeline_parallel_schedul", "parallelism.pipeline_parallel_schedule"),
+        ("job.local_batch_size", "training.local_batch_size"),  # the right key of another table
+    ],
+)
+def test_a_dotted_setting_that_no_file_knows_is_refused(setting: str, meant: str) -> None:
+    with pytest.raises(InputError, match=f"--set {setting}: .*; did you mean '{meant}'"):
+        read_job(["examples/llama3-8b-torchtitan.toml"], overrides={setting: "2"})
+
+
+@pytest.mark.parametrize(
+    ("text", "setting", "meant"),
+    [
+        ("trainer:\n  train_batch_size: 8\n  seed: 1\nmodel: {type: llama}\ntrain_seq_len: 64\n",
+         "trainer.train_batch_sise", "trainer.train_batch_size"),
+        ("max_seq_len: 64\nglobal_train_batch_size: 8\nmodel:\n  name: mpt_causal_lm\n"
+         "  d_model: 64\n  n_heads: 4\n  n_layers: 2\n  vocab_size: 512\n",
+         "fsdp_config.sharding_strateg", "fsdp_config.sharding_strategy"),
+        ("trainer: {num_nodes: 1, devices: 8}\nmodel: {tensor_model_parallel_size: 1,\n"
+         "  micro_batch_size: 1, global_batch_size: 8, encoder_seq_length: 64, num_layers: 2,\n"
+         "  hidden_size: 64, num_attention_heads: 4, vocab_size: 512}\n",
+         "model.tensor_model_paralel_size", "model.tensor_model_parallel_size"),
+    ],
+)  # fmt: skip
+def test_so_it_is_where_a_format_ignores_all_it_does_not_read(
+    tmp_path: Path, text: str, setting: str, meant: str
+) -> None:
+    job(tmp_path, text)
+    with pytest.raises(InputError, match=f"--set {setting}: .*; did you mean '{meant}'"):
+        job(tmp_path, text, **{setting: "2"})
+
+
+def test_a_setting_that_is_read_or_documented_to_be_quiet_is_none_such() -> None:
+    for setting, value in (("training.seq_len", "64"), ("training.seed", "3")):
+        read_job(["examples/llama3-8b-torchtitan.toml"], overrides={setting: value})

@@ -71,6 +71,8 @@ class Draft:
         uneven_pp: the framework lets stages hold different numbers of layers.
         kv_replicated: the framework copies key/value heads where tp exceeds them.
         wanted_model: a model the file names that is not shipped.
+        known: keys that the file's reader asks for.
+        reached: keys of ``--set`` that the reader took, or ignores for a stated reason.
     """
 
     file: str
@@ -84,6 +86,8 @@ class Draft:
     understood: list[Understood] = field(default_factory=list)
     ignored: list[Ignored] = field(default_factory=list)
     assumed: list[tuple[str, str, str]] = field(default_factory=list)
+    known: set[str] = field(default_factory=set)
+    reached: set[str] = field(default_factory=set)
 
     def put(self, name: str, value: Given[Any] | Assumed[Any] | None) -> None:
         """Set a field, an already stated one being replaced; None leaves it as it is."""
@@ -143,6 +147,8 @@ def join(drafts: list[Draft]) -> Draft:
         first.understood += other.understood
         first.ignored += other.ignored
         first.assumed += other.assumed
+        first.known |= other.known
+        first.reached |= other.reached
     return first
 
 

@@ -48,16 +48,23 @@ WORDS = {
 
 
 class Overrides:
-    """The ``--set`` settings, and which of them something has used."""
+    """The ``--set`` settings, and which of them something has used.
+
+    Attributes:
+        added: dotted keys laid over a file that has none such; ``replaced``: keys that one has.
+    """
 
     def __init__(self, given: dict[str, str]) -> None:
         self.given = given
         self.used: set[str] = set()
+        self.added: set[str] = set()
+        self.replaced: set[str] = set()
 
     def lay_over(self, settings: dict[str, Setting], known: tuple[str, ...] = ()) -> None:
         """Replace the file's own keys; ``known`` lists keys that the file need not have."""
         for key, text in self.given.items():
             if key in settings or key in known or ("." in key and key not in COUNTS):
+                (self.replaced if key in settings or key in known else self.added).add(key)
                 settings[key] = Setting(typed(text), "--set", None)
                 self.used.add(key)
 
@@ -74,6 +81,14 @@ class Overrides:
         Raises:
             InputError: a key that nothing knows, or a value that does not fit.
         """
+        known = [*COUNTS, *WORDS, "microbatch", *sorted(draft.known)]
+        for key in sorted(self.added - self.replaced - draft.reached):
+            leaf = "." + key.rsplit(".", 1)[-1]
+            alike = [k for k in known if k.endswith(leaf)] or known
+            raise InputError(
+                f"--set {key}: {draft.file} has no such key, and none of that name is read"
+                f"{nearest(key, alike)}"
+            )
         for key, text in self.given.items():
             if key in self.used:
                 continue
@@ -90,7 +105,6 @@ class Overrides:
             elif key in WORDS:
                 self._put(draft, key, key, text)
             else:
-                known = [*COUNTS, *WORDS, "microbatch"]
                 raise InputError(
                     f"--set {key}: no such key in {draft.file} or in a job{nearest(key, known)}"
                 )

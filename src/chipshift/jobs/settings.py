@@ -77,6 +77,7 @@ class Sheet:
             return None
         first = found[0]
         self.taken.update(found)
+        self.draft.reached.update(key for key in found if self.settings[key].file == "--set")
         for key in found[1:]:
             if self.settings[key].value != self.settings[first].value:
                 setting = self.settings[key]
@@ -192,22 +193,39 @@ class Sheet:
         return True
 
     def ignore(self, patterns: Iterable[str], matters: bool, why: str) -> None:
-        """Keys that match a shell pattern and were not taken are ignored, and why."""
+        """Keys that match a shell pattern and were not taken are ignored, and why.
+
+        A key that ``--set`` adds is not passed over by ``*`` alone, nor where it is a likely
+        misspelling: it is then reported as unknown.
+        """
         patterns = tuple(patterns)
         self.known.update(p for p in patterns if "*" not in p)
+        self.draft.known |= self.known
         for key, setting in self.settings.items():
             if key in self.taken or not any(fnmatch.fnmatchcase(key, p) for p in patterns):
                 continue
             if key not in patterns and misspelt(key, self.known - set(self.settings)):
                 continue
+            if setting.file == "--set":
+                named = [p for p in patterns if p != "*" and fnmatch.fnmatchcase(key, p)]
+                if not named or (key not in named and self._meant(key)):
+                    continue
+                self.draft.reached.add(key)
             self.taken.add(key)
             entry = Ignored(key, setting.file, setting.line, matters, why)
             self.draft.ignored.append(entry)
 
+    def _meant(self, key: str) -> bool:
+        """Whether another key was likely meant: a near one, or the same name in another table."""
+        leaf = "." + key.rsplit(".", 1)[-1]
+        known = self.known - {key}
+        return bool(misspelt(key, known)) or any(k.endswith(leaf) for k in known)
+
     def close(self, framework: str) -> None:
-        """Report every key that nobody took."""
+        """Report every key that nobody took; those of ``--set`` are for the whole job to judge."""
+        self.draft.known |= self.known
         for key, setting in self.settings.items():
-            if key in self.taken:
+            if key in self.taken or setting.file == "--set":
                 continue
             why = f"not a key {framework} documents that bears on time or memory"
             meant = misspelt(key, sorted(self.known - set(self.settings)))

@@ -48,6 +48,7 @@ def read(source: Source, context: Context) -> Draft:
     _lay_over(tree, context.overrides)
     table = validated(tree, source.path, lines)
     draft = Draft(source.path, "native")
+    draft.reached |= context.overrides.added  # the schema has refused what is no key
     if table.name:
         draft.put("name", Given(table.name, source.path, lines.get("name")))
     if not context.model_named:

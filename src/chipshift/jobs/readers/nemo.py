@@ -64,6 +64,15 @@ PASSED = frozenset(
         *("moe_flex_dispatcher_backend", "use_precision_aware_optimizer", "use_nccl_ub"),
     }
 )
+YAML_WORDS = frozenset(
+    {
+        *("model.activation", "model.bias", "model.share_embeddings_and_output_weights"),
+        *("model.position_embedding_type", "model.fp8", "model.optim.name", "model.normalization"),
+        *("trainer.precision", "model.tokenizer.model", "model.tokenizer.type", "name"),
+    }
+)
+"""Keys of version 1's YAML whose values are read here rather than passed on."""
+
 _MODEL = re.compile(r"(llama|mixtral|mistral|qwen|deepseek|gemma|gpt_oss|nemotron|kimi|phi)[\w.]*")
 _OTHER = re.compile(r"bert|mt5|t5|clip|vit|neva|diffusion|imagen|dreambooth|retro|controlnet|nerf")
 _PRECISION = re.compile(r"bf16|fp16|fp8|nvfp4|mxfp8|32")
@@ -76,8 +85,12 @@ def read(source: Source, context: Context) -> Draft:
     draft = Draft(source.path, "nemo", uneven_pp=False)
     found = yaml_sheet(source, context, draft).settings
     settings: dict[str, Setting] = {}
+    draft.known |= {f"model.{name}" for name in PASSED | RENAMED.keys()} | YAML_WORDS
     for key, setting in found.items():
-        _pass(settings, key.rsplit(".", 1)[-1], setting)
+        name = key.rsplit(".", 1)[-1]
+        _pass(settings, name, setting)
+        if setting.file == "--set" and (name in RENAMED or name in PASSED or key in YAML_WORDS):
+            draft.reached.add(key)
     _yaml_words(settings, found)
     _other_kinds(draft, found)
     nodes, devices = found.get("trainer.num_nodes"), found.get("trainer.devices")
