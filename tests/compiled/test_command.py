@@ -145,6 +145,15 @@ def test_unusable_input_is_one_sentence_and_exit_2(
     assert errors.count("\n") == 1
 
 
+def test_a_plan_that_the_step_cannot_be_cut_by_is_one_sentence(
+    capfd: pytest.CaptureFixture[str],
+) -> None:
+    """The job is read, with the model that its file names, before any compiler is started."""
+    job = str(HERE.parents[1] / "examples" / "llama3-8b.toml")
+    assert run(["compile", job, "--to", "v6e:4x4", "--plan", "fsdp=4,pp=4"]) == 2
+    assert "pp=4: the compiled step has no pipeline stages" in capfd.readouterr().err
+
+
 def test_against_a_file_of_another_kind(tmp_path: Path) -> None:
     old = tmp_path / "old.json"
     old.write_text('{"schema": "chipshift/plan/1"}')
