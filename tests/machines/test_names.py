@@ -8,7 +8,9 @@ from hypothesis import strategies as st
 
 from chipshift.errors import InputError
 from chipshift.machines import all_slices, chip_named, gpu_machine, parse_machine, readings
+from chipshift.machines.instances import instances
 from chipshift.machines.load import KEYS, chip
+from chipshift.machines.names import has_size
 from chipshift.machines.slices import rentable
 
 SLICED = [key for key in KEYS if chip(key).family != "gpu"]
@@ -39,12 +41,36 @@ GPUS = [key for key in KEYS if chip(key).family == "gpu"]
         ("  H100-SXM * 8 ", "h100:8x1", 8, 8),
         ("Ironwood:4×4×4", "v7x:4x4x4", 64, 128),
         ("TRILLIUM*256", "v6e:16x16", 256, 256),
+        ("16*p5.48xlarge", "h100:8x16", 128, 128),  # eight GPUs each, a domain each
+        ("p5.48xlarge*16", "h100:8x16", 128, 128),
+        ("p4de.24xlarge", "a100:8x1", 8, 8),
+        ("p5en.48xlarge*2", "h200:8x2", 16, 16),
+        ("ml.p5.48xlarge", "h100:8x1", 8, 8),
+        ("a3-highgpu-8g*4", "h100:8x4", 32, 32),
+        ("a3-megagpu-8g", "h100:8x1", 8, 8),
+        ("a3-ultragpu-8g", "h200:8x1", 8, 8),
+        ("a4-highgpu-8g", "b200:8x1", 8, 8),
+        ("a4x-highgpu-4g*36", "gb200:72x2", 144, 144),  # 4 a tray, 18 trays a rack
+        ("u-p6e-gb200x36*2", "gb200:36x2", 72, 72),  # half racks are domains of their own
+        ("ND96isr_H100_v5*8", "h100:8x8", 64, 64),
+        ("Standard_ND96isr_MI300X_v5", "mi300x:8x1", 8, 8),
+        ("BM.GPU.MI355X.8*64", "mi355x:8x64", 512, 512),
+        ("trn1.32xlarge", "trn1:4x4", 16, 32),
+        ("trn1n.32xlarge*2", "trn1:4x4*2", 32, 64),
+        ("2*trn2.48xlarge", "trn2:4x4*2", 32, 128),
+        ("trn2u.48xlarge*4", "trn2:4x4x4", 64, 256),  # four make an UltraServer
+        ("ct6e-standard-4t", "v6e:2x2", 4, 4),
+        ("ct6e-standard-4t*64", "v6e:16x16", 256, 256),  # hosts of one slice
+        ("tpu7x-standard-4t*16", "v7x:4x4x4", 64, 128),
+        ("2*v6e:16x16", "v6e:16x16*2", 512, 512),
+        ("128*h100", "h100:8x16", 128, 128),
     ],
 )
 def test_every_form(written: str, name: str, chips: int, devices: int) -> None:
     machine = parse_machine(written)
     assert (machine.name, machine.chips, machine.devices) == (name, chips, devices)
-    assert parse_machine(machine.name) == machine
+    assert parse_machine(machine.cloud_name or machine.name) == machine
+    assert parse_machine(machine.name).name == machine.name
 
 
 def test_readings_give_chips_devices_and_the_clouds_name() -> None:
@@ -56,6 +82,39 @@ def test_readings_give_chips_devices_and_the_clouds_name() -> None:
         "512 chips = 512 devices = v6e-256*2 (16x16, 2 slices)"
     )
     assert readings(parse_machine("v6e:1x1")) == "1 chip = 1 device = v6e-1 (1x1)"
+
+
+def test_an_instance_brings_its_own_network() -> None:
+    """One way, a GPU: A3 High 4 × 200 Gb/s over 8 GPUs = 100 Gb/s = 12.5 GB/s, A3 Mega twice
+    that, P5 32 × 100 Gb/s over 8 = 400 Gb/s = 50 GB/s, P4de 4 × 100 over 8 = 6.25 GB/s."""
+    rate = {
+        name: parse_machine(f"{name}*2").fabric[-1].link_bytes_per_s
+        for name in ("a3-highgpu-8g", "a3-megagpu-8g", "p5.48xlarge", "p4de.24xlarge")
+    }
+    assert list(rate.values()) == [12.5e9, 25e9, 50e9, 6.25e9]
+
+
+@pytest.mark.parametrize("name", sorted(one.name for one in instances().values()))
+def test_every_instance_is_named_both_ways(name: str) -> None:
+    one, several = parse_machine(name), parse_machine(f"4*{name}")
+    assert one.chips == instances()[name.lower().replace("_", "-")].chips
+    assert several.chips == 4 * one.chips and several == parse_machine(f"{name}*4".upper())
+    if several.cloud_name:
+        assert parse_machine(several.cloud_name) == several
+    assert parse_machine(several.name).chips == several.chips
+
+
+def test_an_instance_without_a_network_figure_has_its_chips() -> None:
+    assert parse_machine("BM.GPU.H100.8*4").fabric == parse_machine("h100:8x4").fabric
+
+
+@pytest.mark.parametrize(
+    ("written", "sized"),
+    [("v7x", False), ("Trillium", False), ("h100_sxm", False), ("p5.48xlarge", True),
+     ("v6e-256", True), ("ct6e-standard-4t", True), ("h100*8", True), ("v6e:4x4", True)],
+)  # fmt: skip
+def test_only_a_chip_has_no_size(written: str, sized: bool) -> None:
+    assert has_size(written) is sized
 
 
 @pytest.mark.parametrize("key", SLICED)
@@ -129,6 +188,12 @@ def test_a_count_of_gpus_takes_the_largest_domain_that_divides_it(key: str, chip
         ("v6f-256", "no chip is called 'v6f-256'"),
         ("v3*128", "no chip is called 'v3'; did you mean 'v4'? (known: a100, h100,"),
         ("h100-8", "not a cloud's name"),
+        ("p5.24xlarge", "no chip is called 'p5.24xlarge'; did you mean 'p5.48xlarge'?"),
+        ("p4d.24xlarge*2", "did you mean 'p4de.24xlarge'?"),  # 40 GB: another chip
+        ("a3-highgpu-4g", "did you mean 'a3-highgpu-8g'?"),
+        ("ND96isr_H100_v6", "'ND96isr_H100_v6'; did you mean 'ND96isr_H100_v5'?"),
+        ("p5.48xlarge*0", "at least 1 chip, found 0"),
+        ("2*v6e:16x16*3", "gives a count twice: write v6e:16x16*6"),
     ],
 )
 def test_each_mistake_gets_one_sentence(written: str, sentence: str) -> None:

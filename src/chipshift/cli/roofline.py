@@ -17,7 +17,7 @@ from chipshift.flows.sizing import machines_of
 from chipshift.jobs.job import TrainJob
 from chipshift.jobs.read import read_job
 from chipshift.machines.machine import Machine
-from chipshift.machines.names import chip_named, parse_machine
+from chipshift.machines.names import chip_named, has_size, parse_machine
 
 
 def command(
@@ -55,7 +55,7 @@ def command(
         check_place(html)
     job = read_job(files, model=model or None, overrides=read_pairs(set_, "--set"))
     stacks = by_chip(read_pairs(stack, "--stack", "v6e=maxtext"))
-    settings = [(name, _setting(job, name, stacks)) for name in dict.fromkeys(on)]
+    settings = [_setting(job, name, stacks) for name in dict.fromkeys(on)]
     _check_cut(settings[0][1], tp, ep)
     found = of_one_sequence(settings, sequences, tp, ep)
     if html:
@@ -71,16 +71,17 @@ def command(
     return 0
 
 
-def _setting(job: TrainJob, name: str, stacks: dict[str, str]) -> Setting:
+def _setting(job: TrainJob, name: str, stacks: dict[str, str]) -> tuple[str, Setting]:
+    """The machine's own name, or its chip's where no size was asked for, and the setting."""
     machine = _machine(name)
     chip = machine.chip
     chosen = stacks.get(chip.key) or default_stack(chip.family, job.stack.value)
-    return setting(job, machine, chosen)
+    return machine.name if has_size(name) else chip.key, setting(job, machine, chosen)
 
 
 def _machine(name: str) -> Machine:
     """A machine by its name; a chip alone stands for its smallest machine."""
-    if any(c in name for c in ":*") or name.strip().rsplit("-", 1)[-1].isdigit():
+    if has_size(name):
         return parse_machine(name)
     return next(machines_of(chip_named(name)))
 

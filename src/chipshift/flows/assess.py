@@ -25,7 +25,7 @@ from chipshift.flows.verdict import Verdict, verdict
 from chipshift.jobs.complete import resolve_machine
 from chipshift.jobs.job import TrainJob
 from chipshift.machines.machine import Machine
-from chipshift.machines.names import chip_named, parse_machine
+from chipshift.machines.names import chip_named, has_size, parse_machine
 from chipshift.planner.choose import Choice, Constraint, RunnerUp, batch_limit, choose, with_batch
 from chipshift.planner.held import check_held, held_text
 from chipshift.planner.search import Found
@@ -137,7 +137,7 @@ def plan_target(job: TrainJob, name: str, options: Options, now: Estimate | None
     Args:
         now: the present run to compare with; None for the planner by itself.
     """
-    sized = any(c in name for c in ":*") or name.strip().lower().rsplit("-", 1)[-1].isdigit()
+    sized = has_size(name)
     chip = parse_machine(name).chip if sized else chip_named(name)
     stack = options.stack_on(chip, job.stack.value)
     check_held(job, options.fixed)

@@ -8,6 +8,7 @@ from typing import Any
 from chipshift.estimate import Estimate
 from chipshift.estimate.op_table import OpTime, op_table, plan_cut
 from chipshift.estimate.output import job_json
+from chipshift.estimate.output import machine_json as named_machine
 from chipshift.estimate.setting import Setting, setting
 from chipshift.machines.compare import DTYPES
 from chipshift.models.ops import Cut
@@ -40,6 +41,7 @@ def machine_json(s: Setting, cut: Cut, name: str) -> dict[str, Any]:
     peaks = {d: f"peak_{d}_flop_per_s" for d in DTYPES if chip.has(f"peak_{d}_flop_per_s")}
     return {
         "name": name,
+        "machine": named_machine(s.machine),
         "chip": chip.key,
         "stack": s.stack.name,
         "devices_per_chip": chip.devices_per_chip,

@@ -1,7 +1,8 @@
 """Names of machines, as people write them: all forms, both ways.
 
 ``v6e:16x16``, ``v6e:16x16*4``, ``h100:8x64``, ``h100*512``, ``v6e*1024``, and the clouds' own
-``v6e-256``, ``v5p-128``, ``tpu7x-128``, ``v5litepod-16``, ``trn2.48xlarge``.
+``v6e-256``, ``v5p-128``, ``tpu7x-128``, ``v5litepod-16``, ``trn2.48xlarge``, ``p5.48xlarge*16``,
+``a3-megagpu-8g``, ``ND96isr_H100_v5``. A count may stand first: ``16*p5.48xlarge``.
 """
 
 from __future__ import annotations
@@ -12,6 +13,13 @@ import re
 from chipshift.errors import InputError, nearest
 from chipshift.machines.build import domain_chips, domains_machine, gpu_machine, slice_machine
 from chipshift.machines.chip import Chip
+from chipshift.machines.instances import (
+    Instance,
+    gpu_instances,
+    instance_named,
+    instances,
+    whole_instances,
+)
 from chipshift.machines.load import KEYS, chip
 from chipshift.machines.machine import Machine
 from chipshift.machines.slices import SliceShape, rentable
@@ -27,13 +35,22 @@ ALIASES: dict[str, str] = {
     "tpu-v6e": "v6e", "tpuv6e": "v6e", "trillium": "v6e",
     "tpu7x": "v7x", "tpu-7x": "v7x", "tpu-v7x": "v7x", "tpuv7x": "v7x", "ironwood": "v7x",
     "v7": "v7x", "tpu7": "v7x",
+    "tpu-v4-podslice": "v4", "tpu-v5-lite-podslice": "v5e", "tpu-v5p-slice": "v5p",
+    "tpu-v6e-slice": "v6e", "nvidia-a100-80gb": "a100", "nvidia-h100-80gb": "h100",
+    "nvidia-h100-mega-80gb": "h100", "nvidia-h200-141gb": "h200", "nvidia-b200": "b200",
+    "nvidia-gb200": "gb200",
     "trainium": "trn1", "trainium1": "trn1", "trainium2": "trn2", "trainium3": "trn3",
 }  # fmt: skip
 """What people call a chip besides its key, in lower case with hyphens."""
 
-FORMS = "CHIP:TOPOLOGY (v6e:16x16, h100:8x64), CHIP*COUNT (h100*512) or a cloud's name (v6e-256)"
+FORMS = (
+    "CHIP:TOPOLOGY (v6e:16x16, h100:8x64), CHIP*COUNT (h100*512) or a cloud's name (v6e-256, "
+    "p5.48xlarge*16)"
+)
 
-_MACHINE = re.compile(r"(?P<head>[a-z0-9.\-]+)(:(?P<topology>[0-9x]+))?(\*(?P<times>\d{1,9}))?")
+_MACHINE = re.compile(
+    r"((?P<first>\d{1,9})\*)?(?P<head>[a-z0-9.\-]+)(:(?P<topology>[0-9x]+))?(\*(?P<times>\d{1,9}))?"
+)
 _CLOUD = re.compile(r"(?P<prefix>[a-z0-9\-]+)-(?P<count>\d{1,9})")
 _DIMS = re.compile(r"\d{1,7}(x\d{1,7}){0,3}")
 
@@ -59,7 +76,12 @@ def parse_machine(text: str) -> Machine:
     found = _MACHINE.fullmatch(_plain(text).replace("×", "x"))
     if found is None:
         raise InputError(f"machine '{text}' is not of a form that is read: {FORMS}")
-    head, topology, times = found["head"], found["topology"], found["times"]
+    head, topology = found["head"], found["topology"]
+    if found["first"] is not None and found["times"] is not None:
+        product = int(found["first"]) * int(found["times"])
+        whole = head if topology is None else f"{head}:{topology}"
+        raise InputError(f"machine '{text}' gives a count twice: write {whole}*{product}")
+    times = found["times"] or found["first"]
     count = int(times) if times is not None else None
     if topology is not None:
         return _of_topology(text, chip_named(head), topology, count)
@@ -70,11 +92,19 @@ def parse_machine(text: str) -> Machine:
     return _of_cloud_name(text, head, 1 if count is None else count)
 
 
+def has_size(text: str) -> bool:
+    """Whether a name says how many chips: all do but a chip's own (``v7x``, ``trillium``)."""
+    is_name = re.fullmatch(r"[\w.\-]+", _plain(text)) is not None
+    return any(c in text for c in ":*") or (is_name and _chip_key(text) is None)
+
+
 def readings(machine: Machine) -> str:
     """Chips, devices and the cloud's name: ``64 chips = 128 devices = tpu7x-128 (4x4x4)``."""
     if machine.chip.family == "gpu":
         domain = machine.chips // machine.slices
-        last = f"{machine.name} ({_plural(machine.slices, 'domain')} of {domain})"
+        written = machine.cloud_name or machine.name
+        shape = f"{machine.topology}, " if machine.cloud_name else ""
+        last = f"{written} ({shape}{_plural(machine.slices, 'domain')} of {domain})"
     else:
         shape = machine.topology.partition("*")[0]
         units = "slices" if machine.chip.family == "tpu" else "instances"
@@ -136,14 +166,29 @@ def _of_count(text: str, of: Chip, count: int) -> Machine:
     )
 
 
+def _of_instances(text: str, of: Instance, count: int) -> Machine:
+    """So many instances; hosts of a slice are taken as one slice of all their chips."""
+    family = chip(of.chip).family
+    if count < 1:
+        raise InputError(f"machine '{text}': a machine has at least 1 chip, found {count}")
+    if family == "gpu":
+        return gpu_instances(of, count)
+    if of.of_slice:
+        return _of_count(text, chip(of.chip), of.chips * count)
+    return whole_instances(of, count)
+
+
 def _of_cloud_name(text: str, head: str, slices: int) -> Machine:
+    instance = instance_named(head)
+    if instance is not None:
+        return _of_instances(text, instance, slices)
     for trainium in KEYS:
         if trainium.startswith("trn") and head.startswith(trainium):
             return _of_listed_name(text, chip(trainium), head, slices)
     found = _CLOUD.fullmatch(head)
     key = _chip_key(found["prefix"]) if found else None
     if found is None or key is None:
-        raise InputError(f"machine '{text}': {_unknown(head)}")
+        raise InputError(f"machine '{text}': {_unknown(_as_written(text, head))}")
     of = chip(key)
     if of.family != "tpu":
         raise InputError(
@@ -177,9 +222,18 @@ def _chip_key(text: str) -> str | None:
     return name if name in KEYS else ALIASES.get(name)
 
 
+def _as_written(text: str, head: str) -> str:
+    """The part of the user's text that was read as ``head``, in the user's own spelling."""
+    at = _plain(text).find(head)
+    own = text.strip()
+    return own[at : at + len(head)] if len(_plain(text)) == len(own) else head
+
+
 def _unknown(name: str) -> str:
     plain = _plain(name)
-    near = nearest(plain, KEYS) or nearest(plain, tuple(ALIASES))
+    near = nearest(plain, KEYS) or nearest(plain, (*ALIASES, *instances()))
+    for lower, one in instances().items():
+        near = near.replace(f"'{lower}'", f"'{one.name}'")
     return f"no chip is called '{name}'{near} (known: {', '.join(KEYS)})"
 
 
