@@ -45,7 +45,8 @@ def command(
         runs(stack, machine.chip)
     prices = by_chip(read_numbers(price, "--price")) if price else {}
     cost: Price = Options(prices=prices).price_of(machine)
-    found = estimate(job, chosen, machine, stack or None, price=cost, explain=bool(explain))
+    found = estimate(job, chosen, machine, stack or None, price=cost, explain=bool(explain),
+                     plan_source=f"--plan {plan}" if plan else "")  # fmt: skip
     tree = estimate_json(found)
     if explain:
         value = at_path(tree, explain)

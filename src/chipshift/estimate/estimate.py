@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import functools
 import tomllib
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from importlib import resources
 from typing import Any
 
@@ -12,17 +12,20 @@ from chipshift.errors import InputError
 from chipshift.estimate.columns import Choice, Columns
 from chipshift.estimate.groups import group_links
 from chipshift.estimate.score import AXES, Score, score
-from chipshift.estimate.setting import Setting, explained, setting
+from chipshift.estimate.setting import Setting, explained, plan_said, setting
 from chipshift.estimate.stack import default_stack
 from chipshift.jobs.job import TrainJob
 from chipshift.jobs.plan import Plan
 from chipshift.machines.machine import Machine
 from chipshift.models.model import Model
-from chipshift.models.ops import Cut, forward_flops_per_token, layer_ops
+from chipshift.models.ops import Cut, flops_of, forward_flops_per_token, layer_ops
 from chipshift.parallel import remat
 from chipshift.worked import formula, leaf, plain, rename
 
 Number = Any
+
+PLAN_UNITS = {"pp": "stages", "vpp": "stages", "microbatch": "sequences", "accumulation": "1"}
+"""Units of a plan's numbers that do not count devices."""
 
 
 @dataclass(frozen=True)
@@ -48,7 +51,8 @@ class Estimate:
     """The outputs of one estimate; numbers are floats, or ``Worked`` when explaining.
 
     ``time`` holds matmul, attention, memory_bound, bubble, optimizer, input and other;
-    ``memory`` the parts of ``memory_bytes`` and their total.
+    ``memory`` the parts of ``memory_bytes`` and their total; ``plan_source`` says who chose the
+    plan where it is not the job's own.
     """
 
     job: TrainJob
@@ -72,6 +76,7 @@ class Estimate:
     usd_per_1e12_tokens: Number | None
     price: Price
     error_band: ErrorBand
+    plan_source: str = ""
 
     @property
     def fits(self) -> bool:
@@ -132,7 +137,8 @@ def token_cost(usd_per_step: Number, sequences: Number, seq_len: Number) -> Numb
 
 
 def estimate(job: TrainJob, plan: Plan, machine: Machine, stack: str | None = None, *,
-             price: Price | None = None, explain: bool = False) -> Estimate:  # fmt: skip
+             price: Price | None = None, explain: bool = False, plan_source: str = ""
+             ) -> Estimate:  # fmt: skip
     """Time, memory and cost of one step.
 
     Args:
@@ -143,6 +149,7 @@ def estimate(job: TrainJob, plan: Plan, machine: Machine, stack: str | None = No
         stack: framework and compiler; None = the job's own where it runs there, else the default.
         price: dollars a chip-hour; None = the chip's sourced on-demand price.
         explain: numbers are ``Worked``, with formula, inputs and sources.
+        plan_source: who chose the plan, where it is not the job's own.
 
     Raises:
         InputError: a plan that does not fit the machine or the job.
@@ -169,9 +176,13 @@ def estimate(job: TrainJob, plan: Plan, machine: Machine, stack: str | None = No
     numbers["etp"] = float(plan.etp or plan.tp)
     if explain:
         s = explained(s)
-        numbers = {k: leaf(v, "", k, "plan") for k, v in numbers.items()}
+        numbers = {
+            k: leaf(v, PLAN_UNITS.get(k, "devices"), k, plan_said(job, plan, k, plan_source))
+            for k, v in numbers.items()
+        }
     columns = Columns(**numbers, links=groups)
-    return finish(s, plan, score(s, columns, choice_of(plan)), price)
+    found = finish(s, plan, score(s, columns, choice_of(plan)), price)
+    return replace(found, plan_source=plan_source)
 
 
 def choice_of(plan: Plan) -> Choice:
@@ -247,22 +258,22 @@ def finish(s: Setting, plan: Plan, found: Score, price: Price | None) -> Estimat
 def attention_flops_per_token(model: Model, seq_len: Number) -> Number:
     """Forward FLOPs of one token's attention (no weights in it)."""
     total: Number = 0.0
-    for layer, count in model.layers:
-        for op in layer_ops(layer, model.d_model, Cut(tokens=1.0, seq_len=seq_len)):
-            if op.kind == "attention":
-                total = total + op.flops * count
-    return total
+    for (layer, count), kind in zip(model.layers, model.kind_prefixes, strict=True):
+        ops = layer_ops(layer, model.d_model, Cut(tokens=1.0, seq_len=seq_len))
+        flops = flops_of([op for op in ops if op.kind == "attention"])
+        total = total + rename(flops, f"{kind}attention_flops_per_token") * count
+    return rename(total, "attention_flops_per_token")
 
 
 def recomputed_flops_per_token(s: Setting, plan: Plan) -> Number:
     """Forward FLOPs of one token that the plan's remat policy runs again."""
     policy = remat.policy(plan.remat, reruns_output=float(s.stack.reruns_output) > 0)
     total: Number = 0.0
-    for layer, count in s.model.layers:
-        for op in layer_ops(layer, s.model.d_model, Cut(tokens=1.0, seq_len=s.seq_len)):
-            if policy.recomputes(op.name):
-                total = total + op.flops * count * policy.every
-    return rename(total, "recomputed_flops_per_token") if not isinstance(total, float) else total
+    for (layer, count), kind in zip(s.model.layers, s.model.kind_prefixes, strict=True):
+        ops = layer_ops(layer, s.model.d_model, Cut(tokens=1.0, seq_len=s.seq_len))
+        flops = flops_of([op for op in ops if policy.recomputes(op.name)])
+        total = total + rename(flops, f"{kind}layer_recomputed_flops") * count * policy.every
+    return rename(total, "recomputed_flops_per_token")
 
 
 def default_price(machine: Machine) -> Price:

@@ -43,8 +43,9 @@ def memory_parts(s: Setting, c: Columns, choice: Choice, policy: Policy, counts:
     """Bytes by part on the first or the last stage, whichever holds more, and their total."""
     first = _stage_parts(s, c, choice, policy, counts, w, last=False)
     last = _stage_parts(s, c, choice, policy, counts, w, last=True)
-    total_first, total_last = _total(first), _total(last)
-    first_holds_more = total_first > total_last
+    total_first = rename(_total(first), "first_stage_bytes")
+    total_last = rename(_total(last), "last_stage_bytes")
+    first_holds_more = rename(total_first > total_last, "first_stage_holds_more")
     parts = {
         name: rename(np.where(first_holds_more, first[name], last[name]), f"{name}_bytes")
         for name in PARTS
@@ -60,40 +61,50 @@ def _total(parts: dict[str, Number]) -> Number:
     return whole
 
 
+def _state(what: str, dense: Number, experts: Number, each: Number,
+           cuts: tuple[Number, Number]) -> Number:  # fmt: skip
+    """Bytes of weights, gradients or moments: of all parameters but experts', and of experts'."""
+    shared_by, experts_by = cuts
+    own = rename(memory.state_bytes(dense, each, shared_by), f"{what}_outside_experts_bytes")
+    return own + rename(memory.state_bytes(experts, each, experts_by), f"{what}_of_experts_bytes")
+
+
 def _stage_parts(s: Setting, c: Columns, choice: Choice, policy: Policy, counts: list[Number],
                  w: Any, *, last: bool) -> dict[str, Number]:  # fmt: skip
     """Bytes by part on the first stage (embedding, most in flight) or the last (head, logits)."""
+    stage = "last_stage" if last else "first_stage"
     dense, experts = _params(s, c, counts, last)
-    wd, we = weight_cuts(c)
-    gd, ge = gradient_cuts(c, choice)
-    od, oe = optimizer_cuts(c, choice)
+    dense = rename(dense, f"{stage}_params")
+    experts = rename(experts, f"{stage}_expert_params")
+    weights_by = weight_cuts(c)
     b = s.bytes
     kept = memory.optimizer_bytes_per_param(b.master, b.moments, b.moments_per_param) * s.trainable
-    state = memory.state_bytes
     one_stage = np.where(c.pp > 1, 0.0, 1.0)
     flying = (
         np.where(c.pp > 1, _last_in_flight(choice, c), 1.0)
         if last
         else schedule.in_flight(choice.schedule, c.pp, c.vpp, c.accumulation)
     )
-    activations = _activations(s, policy, counts, w, flying)
+    flying = rename(flying, f"{stage}_in_flight")
+    activations = rename(_activations(s, policy, counts, w, flying), f"{stage}_activations_bytes")
     tokens_logits = w.tokens if last else w.tokens * one_stage
     logits = memory.logits_bytes(
         tokens_logits, s.model.vocab, c.tp, s.stack.logit_memory_bytes, s.loss_chunks
     )
-    gathered = _gathered(s, c, wd, we)
+    logits = rename(logits, f"{stage}_logits_bytes")
+    gathered = rename(_gathered(s, c, *weights_by), "gathered_bytes")
     groups = sum(np.where(g > 1, 1.0, 0.0) for g in (c.tp, c.cp, c.ep, c.pp, c.dp * c.fsdp))
     # Sums over several microbatches live all through the step; one microbatch's only at its end.
     live = np.where(c.accumulation > 1, 1.0, s.stack.gradients_at_peak)
-    gradient_bytes = b.gradients * s.trainable * live
+    gradient_bytes = rename(b.gradients * s.trainable * live, "gradient_bytes_per_param")
     beside = s.stack.extra_state_bytes
     if choice.optimizer_sharding != "none":
         beside = beside + s.stack.zero_extra_bytes
-    extra = (state(dense, beside, wd) + state(experts, beside, we)) * s.trainable
-    return {
-        "weights": state(dense, b.weights, wd) + state(experts, b.weights, we),
-        "gradients": state(dense, gradient_bytes, gd) + state(experts, gradient_bytes, ge),
-        "optimizer": state(dense, kept, od) + state(experts, kept, oe) + extra,
+    extra = _state("beside", dense, experts, beside, weights_by) * s.trainable
+    parts = {
+        "weights": _state("weights", dense, experts, b.weights, weights_by),
+        "gradients": _state("gradients", dense, experts, gradient_bytes, gradient_cuts(c, choice)),
+        "optimizer": _state("optimizer", dense, experts, kept, optimizer_cuts(c, choice)) + extra,
         "activations": activations,
         "logits": logits,
         "collectives": gathered,
@@ -103,6 +114,7 @@ def _stage_parts(s: Setting, c: Columns, choice: Choice, policy: Policy, counts:
             activations + logits + gathered,
         ),
     }  # fmt: skip
+    return {name: rename(part, f"{stage}_{name}_bytes") for name, part in parts.items()}
 
 
 def _last_in_flight(choice: Choice, c: Columns) -> Number:
@@ -112,8 +124,9 @@ def _last_in_flight(choice: Choice, c: Columns) -> Number:
 
 def _params(s: Setting, c: Columns, counts: list[Number], last: bool) -> tuple[Number, Number]:
     dense, experts = layers_params(s, c, counts)
-    table = memory.cut_params(params_embedding(s.model), c.tp, 1.0)
-    head = memory.cut_params(head_params(s.model), c.tp, 1.0) + s.model.final_norm_params
+    table = rename(memory.cut_params(params_embedding(s.model), c.tp, 1.0), "embedding_params")
+    head = rename(memory.cut_params(head_params(s.model), c.tp, 1.0), "head_params")
+    head = head + s.model.final_norm_params
     if last:
         # a tied head on another stage than the embedding is a copy of it
         head = head + np.where(c.pp > 1, table if s.model.tied else 0.0, table)
@@ -126,8 +139,9 @@ def _activations(s: Setting, policy: Policy, counts: list[Number], w: Any, flyin
     """Stored activations of the stage's layers, and what one layer's backward pass adds."""
     heavy = w.layers[heaviest_kind(s)].stored_elements
     whole, kept = kept_elements(heavy, policy)
+    again = rename(whole - kept, "recomputed_elements")
     widest = heavy.get("up", heavy["block_input"])
-    working = memory.working_bytes(whole - kept, widest, s.stack.working_layers)
+    working = memory.working_bytes(again, widest, s.stack.working_layers)
     return stored_bytes(s, policy, counts, w.layers, flying) + working
 
 
@@ -147,10 +161,11 @@ def stored_bytes(s: Setting, policy: Policy, counts: list[Number], layers: Any, 
                  ) -> Number:  # fmt: skip
     """Activations kept from forward to backward by the layers of a stage."""
     stored: Number = 0.0
-    for one, count in zip(layers, counts, strict=True):
+    for one, count, kind in zip(layers, counts, s.model.kind_prefixes, strict=True):
         whole, kept = kept_elements(one.stored_elements, policy)
-        mixed = kept * policy.every + whole * (1 - policy.every)
-        stored = stored + memory.stored_activation_bytes(mixed, count, flying, activation_scale(s))
+        mixed = rename(kept * policy.every + whole * (1 - policy.every), "stored_elements")
+        held = memory.stored_activation_bytes(mixed, count, flying, activation_scale(s))
+        stored = stored + rename(held, f"{kind}layers_stored_bytes")
     return stored
 
 
@@ -166,6 +181,8 @@ def _gathered(s: Setting, c: Columns, wd: Number, we: Number) -> Number:
     b = s.bytes
     held, reduced = s.stack.gathered_layers, b.reduce * s.stack.whole_gradient_layers
     layers = memory.gathered_bytes(dense, wd, held, b.gathered, reduced)
-    layers = layers + memory.gathered_bytes(experts, we, held, b.gathered, reduced)
-    table = memory.cut_params(params_embedding(s.model), c.tp, 1.0)
-    return np.maximum(layers, memory.gathered_bytes(table, wd, 1.0, b.gathered, reduced))
+    own = memory.gathered_bytes(experts, we, held, b.gathered, reduced)
+    layers = rename(layers, "layers_gathered_bytes") + rename(own, "experts_gathered_bytes")
+    table = rename(memory.cut_params(params_embedding(s.model), c.tp, 1.0), "embedding_params")
+    whole = memory.gathered_bytes(table, wd, 1.0, b.gathered, reduced)
+    return np.maximum(layers, rename(whole, "embedding_gathered_bytes"))

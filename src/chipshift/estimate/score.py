@@ -91,6 +91,19 @@ class _Pass:
     offload: Number
 
     @property
+    def forward_s(self) -> Number:
+        return rename(self.forward.total, "microbatch_forward_s")
+
+    @property
+    def backward_s(self) -> Number:
+        back = self.recompute + self.input_grad + self.weight_grad
+        return rename(back.total, "microbatch_backward_s")
+
+    @property
+    def compute_s(self) -> Number:
+        return rename(self.forward_s + self.backward_s, "microbatch_compute_s")
+
+    @property
     def compute(self) -> Times:
         return self.forward + self.recompute + self.input_grad + self.weight_grad
 
@@ -101,7 +114,10 @@ def _stage_pass(s: Setting, c: Columns, common: Shared, policy: remat.Policy) ->
     parts = [Times(), Times(), Times(), Times()]
     ops: Number = 0.0
     moved: Number = 0.0
-    for (layer, _), one, count in zip(s.model.layers, w.layers, counts, strict=True):
+    names = ("forward", "recompute", "input_grad", "weight_grad")
+    for (layer, _), one, count, kind in zip(
+        s.model.layers, w.layers, counts, s.model.kind_prefixes, strict=True
+    ):
         forward, again = Times(), Times()
         for tensor, times in one.forward.items():
             forward = forward + times
@@ -109,12 +125,11 @@ def _stage_pass(s: Setting, c: Columns, common: Shared, policy: remat.Policy) ->
                 again = again + times
         for i, times in enumerate((forward, again.times(policy.every), one.input_grad,
                                    one.weight_grad)):  # fmt: skip
-            parts[i] = parts[i] + times.times(count)
+            parts[i] = parts[i] + times.named(f"{kind}layer_{names[i]}").times(count)
         ops = ops + count * launched_ops(layer, c.ep, s.stack)
         for tensor in policy.offloaded:
             moved = moved + one.stored_elements.get(tensor, 0.0) * 2 * count * policy.every
     offload = moved * 2 / s.host_link_bytes_per_s if policy.offloaded else 0.0
-    names = ("forward", "recompute", "input_grad", "weight_grad")
     layers = [part.named(f"layers_{name}") for part, name in zip(parts, names, strict=True)]
     none = Times()
     ends = (w.ends.head_forward, none, w.ends.head_input_grad, w.ends.head_weight_grad)
@@ -189,10 +204,10 @@ def score(s: Setting, c: Columns, choice: Choice, common: Shared | None = None) 
     one = _stage_pass(s, c, common, policy)
     total, exposed = _collectives(s, c, choice, policy, common, one)
     n = c.accumulation
-    serial = (exposed["tp"] + exposed["cp"] + exposed["ep"]) / n / 3
+    serial = rename((exposed["tp"] + exposed["cp"] + exposed["ep"]) / n / 3, "exposed_a_pass_s")
     bubble = schedule.bubble(
         choice.schedule, c.pp, c.vpp,
-        one.forward.total + serial,
+        one.forward_s + serial,
         one.recompute.total + one.input_grad.total + serial,
         one.weight_grad.total + serial,
     )  # fmt: skip
@@ -208,6 +223,7 @@ def score(s: Setting, c: Columns, choice: Choice, common: Shared | None = None) 
     busy = time["matmul"] + time["attention"] + time["memory_bound"] + bubble
     for axis in AXES:
         busy = busy + exposed[axis]
+    busy = rename(busy, "busy_s")
     time["other"] = other_s(s, c, policy, one, serial, busy, common.pp_nodes)
     return Score(
         time=time,
@@ -237,11 +253,15 @@ def _collectives(s: Setting, c: Columns, choice: Choice, policy: remat.Policy, c
         gather = gather + k * t.gather
         reduce = reduce + k * t.reduce
     again = np.where(st.gather_each_microbatch > 0, n, 1.0)
-    forward_s = one.forward.total
-    backward_s = one.compute.total - forward_s
+    forward_s, backward_s = one.forward_s, one.backward_s
+    gather, reduce = rename(gather, "layers_gather_s"), rename(reduce, "layers_reduce_s")
     first_gather = common.comm[0].gather
-    hidden_gather = exposed_behind(gather, forward_s, st.fsdp_overlap, st.comm_tax)
-    hidden_back = exposed_behind(gather + reduce, backward_s, st.fsdp_overlap, st.comm_tax)
+    hidden_gather = rename(exposed_behind(gather, forward_s, st.fsdp_overlap, st.comm_tax),
+                           "exposed_in_forward_s")  # fmt: skip
+    hidden_back = rename(
+        exposed_behind(gather + reduce, backward_s, st.fsdp_overlap, st.comm_tax),
+        "exposed_in_backward_s",
+    )
     dp = common.gradient_sum
     if choice.optimizer_sharding == "zero2":
         # gradients live in shards: every microbatch scatters its own, weights are gathered once
@@ -249,8 +269,12 @@ def _collectives(s: Setting, c: Columns, choice: Choice, policy: remat.Policy, c
     if choice.optimizer_sharding == "none":
         dp_exposed = exposed_behind(dp, backward_s, st.dp_overlap, st.comm_tax)
     else:
-        dp_exposed = exposed_behind(dp / 2, backward_s, st.dp_overlap, st.comm_tax) + \
-            exposed_behind(dp / 2, forward_s, st.dp_overlap, st.comm_tax)  # fmt: skip
+        half = rename(dp / 2, "gradient_scatter_s")
+        scatter = exposed_behind(half, backward_s, st.dp_overlap, st.comm_tax)
+        gathers = exposed_behind(
+            rename(half, "weight_gather_s"), forward_s, st.dp_overlap, st.comm_tax
+        )
+        dp_exposed = rename(scatter, "exposed_scatter_s") + rename(gathers, "exposed_gather_s")
     pp = common.transfer * n * c.vpp * 2
     total = {"tp": tp * n, "cp": cp * n, "ep": ep * n, "fsdp": (gather * 2 + reduce) * again,
              "dp": dp, "pp": pp}  # fmt: skip
@@ -307,7 +331,9 @@ def optimizer_s(s: Setting, c: Columns, choice: Choice, counts: list[Number]) ->
     kept = optimizer_bytes_per_param(s.bytes.master, s.bytes.moments, s.bytes.moments_per_param)
     moved = optimizer_traffic_bytes(kept, s.bytes.gradients, s.bytes.weights, s.trainable)
     shared_by, experts_by = optimizer_cuts(c, choice)
-    owned = dense / shared_by + experts / experts_by
+    owned = rename(dense, "stage_params") / shared_by
+    owned = owned + rename(experts, "stage_expert_params") / experts_by
+    owned = rename(owned, "params_owned")
     seconds = stream_time(
         owned * moved * s.stack.optimizer_passes, s.kernels.hbm_bytes_per_s, s.kernels.stream_e_hbm
     )
@@ -346,13 +372,14 @@ def other_s(s: Setting, c: Columns, policy: remat.Policy, one: _Pass, serial: Nu
             busy: Number, pp_nodes: Number) -> Number:  # fmt: skip
     """Time outside ops and collectives; ``serial``: collectives between a microbatch's ops."""
     passes = 3.0 + (policy.every if policy.name == "full" else 0.0)
-    host = one.ops * passes * host_time(s.stack.host_s_per_op, s.stack.host_drag, c.tp, c.pp)
+    launches = rename(one.ops * passes, "ops_of_a_microbatch")
+    host = launches * host_time(s.stack.host_s_per_op, s.stack.host_drag, c.tp, c.pp)
     stall = handover(s.stack.pp_stall_s, c.pp, pp_nodes)
     doublings = np.log2(np.maximum(s.devices / s.devices_per_host, 1.0))
     replicas = gradient_replicas(c.dp, c.fsdp, c.cp)
     alone = np.where(replicas * c.tp * c.pp > 1, 1.0, 0.0)
     seconds = other_time(
-        host, one.compute.total + serial, c.accumulation, one.offload, stall,
+        host, one.compute_s + serial, c.accumulation, one.offload, stall,
         s.stack.step_overhead_s,
         s.stack.jitter_per_doubling * alone, doublings, busy,
     )  # fmt: skip

@@ -7,11 +7,21 @@ from dataclasses import dataclass, replace
 from typing import Any
 
 from chipshift.estimate.stack import Stack, sources, stack
+from chipshift.jobs.draft import FIELDS
 from chipshift.jobs.job import Assumed, Given, TrainJob
+from chipshift.jobs.plan import Plan
 from chipshift.machines.machine import Machine
 from chipshift.models.model import Layer, Model
 from chipshift.models.scope import refuse_untimed
-from chipshift.roofline.kernels import Kernels, kernels
+from chipshift.roofline.kernels import (
+    Kernels,
+    attention_sources,
+    figure_source,
+    grouped_sources,
+    kernels,
+    matmul_sources,
+    stream_source,
+)
 from chipshift.units import DTYPE_BYTES
 from chipshift.worked import leaf, with_sources
 
@@ -146,40 +156,113 @@ def _contiguous(order: tuple[int, ...]) -> bool:
 
 def explained(s: Setting) -> Setting:
     """The same setting with every number a leaf that names its source."""
-    job, chip = s.job, s.machine.chip
-    figure = chip.figures
-    per_device = (
-        f", over {chip.devices_per_chip} devices a chip" if chip.devices_per_chip > 1 else ""
-    )
+    job, machine = s.job, s.machine
+    chip, devices_per_chip = machine.chip, machine.chip.devices_per_chip
+    per_device = f", over {devices_per_chip} devices a chip" if devices_per_chip > 1 else ""
 
-    def of_chip(name: str) -> str:
-        found = figure.get(name)
-        return f"{found.source}, {found.date}{per_device}" if found else "assumed: 30 GB/s"
+    def of_chip(name: str, absent: str) -> str:
+        return figure_source(chip, name, absent) + per_device
 
-    hbm = of_chip("hbm_bandwidth_bytes_per_s")
-    peak = of_chip(f"peak_{s.peak_dtype}_flop_per_s")
-    tables = {"": s.kernels.evidence, "peak_flop_per_s": peak, "hbm_bytes_per_s": hbm,
-              "units": of_chip("sm_count")}  # fmt: skip
+    hbm = of_chip("hbm_bandwidth_bytes_per_s", "")
+    peak = of_chip(f"peak_{s.peak_dtype}_flop_per_s", "")
     config = f"{job.model.name}: its config.json"
     return replace(
         s,
         model=_model_leaves(job.model, config),
         stack=with_sources(s.stack, sources(s.stack.name, chip.key)),
-        kernels=with_sources(s.kernels, tables),
-        bytes=with_sources(s.bytes, stated(job.precision), "B"),
+        kernels=_kernel_leaves(s, hbm),
+        bytes=_byte_leaves(s),
         sequences=leaf(s.sequences, "sequences", "global_batch", stated(job.sequences_per_step)),
         seq_len=leaf(s.seq_len, "tokens", "seq_len", stated(job.seq_len)),
-        trainable=leaf(s.trainable, "1", "trainable_fraction", f"task {job.task}"),
-        loss_chunks=leaf(s.loss_chunks, "1", "loss_chunks", "job"),
-        devices=leaf(s.devices, "devices", "devices", s.machine.name),
-        devices_per_host=leaf(s.devices_per_host, "devices", "devices_per_host",
-                              of_chip("chips_per_host")),
+        trainable=leaf(s.trainable, "1", "trainable_fraction", f"task {job.task}: {_trained(job)}"),
+        loss_chunks=leaf(s.loss_chunks, "1", "loss_chunks", _said_of(job, "loss_chunks")),
+        devices=leaf(s.devices, "devices", "devices", devices_source(machine)),
+        devices_per_host=leaf(
+            s.devices_per_host, "devices", "devices_per_host",
+            of_chip("chips_per_host", f"assumed: 8 chips a host, none is sourced of {chip.key}"),
+        ),
+        devices_per_chip=leaf(
+            s.devices_per_chip, "devices", "devices_per_chip",
+            f"the {chip.name}'s description: what a framework counts as devices",
+        ) if devices_per_chip > 1 else s.devices_per_chip,
         usable_bytes=leaf(s.usable_bytes, "B", "usable_hbm_bytes",
-                          of_chip("usable_hbm_bytes_per_device")),
-        host_link_bytes_per_s=leaf(s.host_link_bytes_per_s, "B/s", "host_link_bytes_per_s",
-                                   of_chip("host_link_bytes_per_s")),
+                          figure_source(chip, "usable_hbm_bytes_per_device", "")),
+        host_link_bytes_per_s=leaf(
+            s.host_link_bytes_per_s, "B/s", "host_link_bytes_per_s",
+            of_chip("host_link_bytes_per_s", f"assumed: 30 GB/s, none is sourced of {chip.key}"),
+        ),
         peak_flop_per_s=leaf(s.peak_flop_per_s, "FLOP/s", "peak_flop_per_s", peak),
     )  # fmt: skip
+
+
+def _kernel_leaves(s: Setting, hbm: str) -> Kernels:
+    """Every figure of the kernels with the source of its own table."""
+    chip, k = s.machine.chip, s.kernels
+    widths = [ly.attention.head_dim for ly, _ in s.job.model.layers if ly.attention]
+    own = stated(s.job.precision)
+    main = matmul_sources(chip, s.peak_dtype, f"{s.peak_dtype} matmuls: {own}")
+    plain_bf16 = matmul_sources(chip, "bf16", "head and router run in bf16")
+    units = {"": "1", "peak_flop_per_s": "FLOP/s", "hbm_bytes_per_s": "B/s", "launch_s": "s",
+             "in_bytes": "B", "out_bytes": "B", "k_half": "elements", "tile_m": "elements",
+             "tile_n": "elements", "tile_k": "elements", "units": "processors",
+             "s_half_forward": "keys", "s_half_backward": "keys"}  # fmt: skip
+    attention = attention_sources(chip, float(max(widths, default=128)))
+    grouped = grouped_sources(chip, s.peak_dtype, main)
+    return replace(
+        k,
+        matmul=with_sources(k.matmul, main, units),
+        plain=with_sources(k.plain, plain_bf16, units),
+        grouped=with_sources(k.grouped, grouped, {**units, "k_half": "rows"}),
+        attention=with_sources(k.attention, attention, units),
+        hbm_bytes_per_s=leaf(k.hbm_bytes_per_s, "B/s", "hbm_bytes_per_s", hbm),
+        stream_e_hbm=leaf(k.stream_e_hbm, "1", "stream_e_hbm", stream_source(chip)),
+    )
+
+
+def _byte_leaves(s: Setting) -> Bytes:
+    """Bytes of an element by role; their names in a derivation say which."""
+    own, rows = stated(s.job.precision), {}
+    for name in ("compute", "weights", "gathered", "gradients", "reduce", "master", "moments"):
+        value = getattr(s.bytes, name)
+        if value:  # a zero says that the part is absent
+            rows[name] = leaf(value, "B", f"{name}_bytes_each", own)
+    kept = f"{s.job.optimizer.value} keeps so many ({stated(s.job.optimizer)})"
+    if s.bytes.moments_per_param:
+        rows["moments_per_param"] = leaf(s.bytes.moments_per_param, "1", "moments_per_param", kept)
+    rows["activations"] = leaf(s.bytes.activations, "B", "activation_bytes_each",
+                               "activations are kept and moved in bf16")  # fmt: skip
+    return replace(s.bytes, **rows)
+
+
+def _trained(job: TrainJob) -> str:
+    if job.trainable_fraction == 1:
+        return "every weight gets a gradient"
+    return "the share of the matmul weights that get a gradient"
+
+
+def _said_of(job: TrainJob, key: str) -> str:
+    """Where the file says something that the job keeps as a bare number."""
+    words = FIELDS.get(key, key)
+    for row in job.understood:
+        if words in row.understood_as or key in row.key:
+            return f"{row.file}:{row.line}" if row.line else row.file
+    noted = next((why for what, _, why in job.assumed if what == key), "")
+    return f"assumed: {noted or 'nothing in the file says otherwise'}"
+
+
+def plan_said(job: TrainJob, plan: Plan, axis: str, otherwise: str = "") -> str:
+    """Where a number of a plan comes from: the job's line, or who chose the plan."""
+    if job.plan is None or job.plan.value != plan:
+        return otherwise or "the plan that is estimated"
+    words = FIELDS.get(axis)
+    rows = [row for row in job.understood if row.understood_as == words and row.line]
+    return f"{rows[0].file}:{rows[0].line}" if rows else stated(job.plan)
+
+
+def devices_source(machine: Machine) -> str:
+    """How a machine's devices are counted, in words."""
+    per = machine.chip.devices_per_chip
+    return f"{machine.name}: {machine.chips:,} chips of {per} device{'s' if per > 1 else ''}"
 
 
 def stated(field: Given[Any] | Assumed[Any]) -> str:
@@ -193,5 +276,8 @@ def _model_leaves(model: Model, source: str) -> Model:
     def one(layer: Layer) -> Layer:
         return with_sources(layer, source)
 
-    runs: Any = tuple((one(ly), leaf(n, "layers", "layers", source)) for ly, n in model.layers)
+    runs: Any = tuple(
+        (one(layer), leaf(n, "layers", f"{kind}layers", source))
+        for (layer, n), kind in zip(model.layers, model.kind_prefixes, strict=True)
+    )
     return replace(with_sources(model, source), layers=runs)

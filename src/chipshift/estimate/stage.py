@@ -11,7 +11,7 @@ from chipshift.estimate.setting import Setting
 from chipshift.models.count import layer_params, params_embedding
 from chipshift.parallel import memory
 from chipshift.parallel.schedule import layers_per_stage
-from chipshift.worked import formula, plain
+from chipshift.worked import formula, plain, rename
 
 Number = Any
 
@@ -43,13 +43,20 @@ def stage_layers(s: Setting, pp: Number, vpp: Number) -> tuple[Number, list[Numb
     if len(kinds) == 1:
         return on_stage, [on_stage]
     if not s.heavy_first:
-        return on_stage, [mixed_on_stage(on_stage, n, whole) for n in kinds]
+        return on_stage, _named_counts(s, [mixed_on_stage(on_stage, n, whole) for n in kinds])
     heavy = heaviest_kind(s)
     top = heaviest_on_stage(on_stage, kinds[heavy])
-    rest = whole - kinds[heavy]
-    return on_stage, [
+    others = [n for i, n in enumerate(kinds) if i != heavy]
+    rest = sum(others[1:], others[0])
+    counts = [
         top if i == heavy else others_on_stage(on_stage, top, n, rest) for i, n in enumerate(kinds)
     ]
+    return on_stage, _named_counts(s, counts)
+
+
+def _named_counts(s: Setting, counts: list[Number]) -> list[Number]:
+    names = s.model.kind_prefixes
+    return [rename(n, f"{kind}layers_on_stage") for n, kind in zip(counts, names, strict=True)]
 
 
 def heaviest_kind(s: Setting) -> int:
@@ -63,9 +70,10 @@ def heaviest_kind(s: Setting) -> int:
 def device_params(s: Setting, c: Columns, kind: int) -> tuple[Number, Number]:
     """Parameters of one layer on a device before sharding: all but experts, and experts."""
     p = layer_params(s.model.layers[kind][0], s.model.d_model)
+    name = s.model.kind_prefixes[kind]
     return (
-        memory.cut_params(p.total - p.experts, c.tp, 1.0),
-        memory.cut_params(p.experts, c.etp, c.ep),
+        rename(memory.cut_params(p.without_experts, c.tp, 1.0), f"{name}layer_params"),
+        rename(memory.cut_params(p.experts, c.etp, c.ep), f"{name}layer_expert_params"),
     )
 
 
@@ -85,6 +93,7 @@ def stage_params(s: Setting, c: Columns, counts: list[Number]) -> tuple[Number, 
     The embedding is counted where it stands with the head (pp = 1) or alone on its stage.
     """
     dense, experts = layers_params(s, c, counts)
-    table = memory.cut_params(params_embedding(s.model), c.tp, 1.0)
+    table = rename(memory.cut_params(params_embedding(s.model), c.tp, 1.0), "embedding_params")
     copies = 1.0 if s.model.tied else 2.0
-    return dense + table * np.where(c.pp > 1, 1.0, copies), experts
+    tables = rename(np.where(c.pp > 1, 1.0, copies), "vocabulary_tables")
+    return dense + table * tables, experts

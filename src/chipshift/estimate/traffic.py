@@ -82,9 +82,11 @@ def layer_traffic(s: Setting, c: Columns, sequence_parallel: bool, cp_kind: str,
     v_tp = traffic.tensor_parallel_bytes(tokens, s.model.d_model, act)
     tp = c.links["tp"]
     if sequence_parallel:
-        pair = collective_time("all_gather", v_tp, tp) + collective_time("reduce_scatter", v_tp, tp)
+        gathered = rename(collective_time("all_gather", v_tp, tp), "tp_all_gather_s")
+        scattered = rename(collective_time("reduce_scatter", v_tp, tp), "tp_reduce_scatter_s")
+        pair = gathered + scattered
     else:
-        pair = collective_time("all_reduce", v_tp, tp)
+        pair = rename(collective_time("all_reduce", v_tp, tp), "tp_all_reduce_s")
     pair = in_place(pair, np.where(tp.n_out > 1, s.stack.tp_across_scale, 1.0))
     pair = pair + node_latency(s.stack.tp_across_latency_s, tp.n_out)
     zero: Number = 0.0
@@ -98,19 +100,21 @@ def layer_traffic(s: Setting, c: Columns, sequence_parallel: bool, cp_kind: str,
             cp_forward = ring_time(c.cp, step, 1.0)
             cp_backward = ring_time(c.cp, step, 2.0)
         else:
-            cp_forward = collective_time("all_gather", v_cp, c.links["cp"])
-            cp_backward = cp_forward + collective_time("reduce_scatter", v_cp, c.links["cp"])
+            cp_forward = rename(collective_time("all_gather", v_cp, c.links["cp"]), "cp_gather_s")
+            scattered = collective_time("reduce_scatter", v_cp, c.links["cp"])
+            cp_backward = cp_forward + rename(scattered, "cp_reduce_scatter_s")
     if isinstance(layer.mlp, MoeMlp):
         v_ep = traffic.expert_bytes(tokens, layer.mlp.top_k, s.model.d_model, act, c.ep, sp)
         once = traffic.once_per_node(layer.mlp.top_k, c.links["ep"].n_out, s.stack.ep_once_per_node)
         ep_each = collective_time("all_to_all", v_ep * once, c.links["ep"])
     gather, reduce = _weights(s, c, kind)
+    pair = rename(pair, "tp_pair_s")
     return LayerTraffic(
         tp_forward=rename(pair * 2, "tp_forward_s"),
         tp_backward=rename(pair * 2, "tp_backward_s"),
         tp_recompute=pair,
-        cp_forward=cp_forward,
-        cp_backward=cp_backward,
+        cp_forward=rename(cp_forward, "cp_forward_s"),
+        cp_backward=rename(cp_backward, "cp_backward_s"),
         ep_each=rename(ep_each, "expert_all_to_all_s"),
         gather=gather,
         reduce=reduce,
@@ -120,14 +124,17 @@ def layer_traffic(s: Setting, c: Columns, sequence_parallel: bool, cp_kind: str,
 def _weights(s: Setting, c: Columns, kind: int) -> tuple[Number, Number]:
     """One gather of a layer's weights and one reduction of its gradients over the shards."""
     dense, experts = device_params(s, c, kind)
+    name = s.model.kind_prefixes[kind]
     out: list[Number] = []
     for operation, size in (("all_gather", s.bytes.gathered), ("reduce_scatter", s.bytes.reduce)):
         v_dense = traffic.weight_gather_bytes(dense, size)
-        time = collective_time(operation, v_dense, c.links["weights"])
+        time = rename(collective_time(operation, v_dense, c.links["weights"]), f"{operation}_s")
         if isinstance(s.model.layers[kind][0].mlp, MoeMlp):
             v_experts = traffic.weight_gather_bytes(experts, size)
-            time = time + collective_time(operation, v_experts, c.links["expert_weights"])
-        out.append(in_place(time, s.stack.collective_scale))
+            own = collective_time(operation, v_experts, c.links["expert_weights"])
+            time = time + rename(own, f"experts_{operation}_s")
+        seconds = in_place(time, s.stack.collective_scale)
+        out.append(rename(seconds, f"{name}layer_{operation}_s"))
     return out[0], out[1]
 
 
@@ -139,8 +146,9 @@ def gradient_sum_s(s: Setting, c: Columns, dense: Number, experts: Number) -> Nu
     """
     w, we = weight_cuts(c)
     v = traffic.gradient_reduce_bytes(dense / w, s.bytes.reduce)
-    time = collective_time("all_reduce", v, c.links["dp"])
+    time = rename(collective_time("all_reduce", v, c.links["dp"]), "all_reduce_s")
     if any(isinstance(layer.mlp, MoeMlp) for layer, _ in s.model.layers):
         v_experts = traffic.gradient_reduce_bytes(experts / we, s.bytes.reduce)
-        time = time + collective_time("all_reduce", v_experts, c.links["expert_dp"])
+        own = collective_time("all_reduce", v_experts, c.links["expert_dp"])
+        time = time + rename(own, "experts_all_reduce_s")
     return rename(in_place(time, s.stack.collective_scale), "gradient_sum_s")

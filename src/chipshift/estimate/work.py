@@ -120,9 +120,9 @@ def matmul_sides(m: Number, n: Number, k: Number, groups: Number, kernel: Matmul
     """
     ramp = k if rows is None else rows
     compute = roof.matrix_unit_time(
-        roof.padded(m, kernel.tile_m),
-        roof.padded(n, kernel.tile_n),
-        roof.padded(k, kernel.tile_k),
+        rename(roof.padded(m, kernel.tile_m), "rows_padded"),
+        rename(roof.padded(n, kernel.tile_n), "outputs_padded"),
+        rename(roof.padded(k, kernel.tile_k), "reduction_padded"),
         groups,
         kernel.peak_flop_per_s,
         kernel.e_max,
@@ -203,7 +203,8 @@ def _op_times(op: Op, kernels: Kernels, stack: Stack, trainable: Number
         )
     _, streamed = memory_side(op, kernels, stack)
     seconds = rename(streamed, f"{op.name}_forward_s")
-    return Times(memory=seconds), Times(memory=seconds * stack.backward_memory_factor), Times()
+    back = rename(seconds * stack.backward_memory_factor, f"{op.name}_backward_s")
+    return Times(memory=seconds), Times(memory=back), Times()
 
 
 def matmul_kernel_of(op: Op, kernels: Kernels, stack: Stack) -> MatmulKernel:
@@ -243,7 +244,8 @@ def _cast_s(op: Op, kernels: Kernels, stack: Stack, kernel: MatmulKernel) -> Num
     if float(kernels.matmul.in_bytes) >= 2 or op.name in ("router", "lm_head"):
         return 0.0
     moved = pass_bytes(op.m * op.k * op.groups, stack.cast_passes, 2.0)
-    return roof.stream_time(moved, kernels.hbm_bytes_per_s, kernels.stream_e_hbm)
+    seconds = roof.stream_time(moved, kernels.hbm_bytes_per_s, kernels.stream_e_hbm)
+    return rename(seconds, f"{op.name}_cast_s")
 
 
 def layer_work(layer: Layer, d_model: Number, cut: Cut, kernels: Kernels, stack: Stack,
@@ -289,7 +291,7 @@ def _stored(layer: Layer, d_model: Number, cut: Cut, ops: list[Op]) -> dict[str,
             routed = by_name["experts_up"]
             up = up + routed.m * routed.groups * routed.k  # the permuted rows the experts read
         sizes |= {"mlp_norm": stream, "up": up, "activation": activated}
-    return sizes
+    return {name: rename(size, f"{name}_elements") for name, size in sizes.items()}
 
 
 def _of_mixer(mixer: Recurrent, stream: Number, cut: Cut) -> dict[str, Number]:

@@ -30,7 +30,8 @@ def collective_time(kind: str, bytes_v: Any, links: Links) -> Any:
     """
     path = links.paths[kind]
     inside = _transfer(bytes_v, path.inside_s_per_byte, path.inside_x, path.inside_curve, links)
-    outside = _outside(kind, bytes_v, links)
+    outside = rename(_outside(kind, bytes_v, links), "transfer_outside_s")
+    inside = rename(inside, "transfer_inside_s")
     if kind == "permute":
         return permute_time_s(path.startup_s, path.hop_s, inside, outside)
     return collective_time_s(path.startup_s, path.hop_s, inside, outside)

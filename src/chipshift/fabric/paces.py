@@ -16,6 +16,7 @@ from typing import Any
 from chipshift.fabric import dcn, mesh, scale_out, switched, torus
 from chipshift.fabric.placement import Segment
 from chipshift.machines.machine import Domain
+from chipshift.worked import rename
 
 KINDS = ("all_gather", "reduce_scatter", "all_reduce", "all_to_all", "permute")
 
@@ -128,7 +129,10 @@ def _on_torus(
     if along:
         hops = sum(torus.hops(piece.size, piece.stride, piece.wraps) for piece in along)
         hop = lift(fabric[0].hop_latency_s, "s", "hop_latency", chip.hop_source)
-        hop_s = functools.reduce(operator.add, [_path_s(hop, piece) for piece in along])
+        named = [
+            rename(_path_s(hop, piece), f"{_label(piece, along)}_latency_s") for piece in along
+        ]
+        hop_s = functools.reduce(operator.add, named)
         shift_s = max((_shift_s(hop, piece) for piece in along), key=float)
         b = _shared(_corner_bandwidth(fabric, along, lift), on_chip, chip.devices)
         to_all = _all_to_all(fabric, along, size // on_chip, on_chip / chip.devices, lift)
@@ -156,6 +160,12 @@ def _shared(rate: Any, on_chip: int, devices_per_chip: int) -> Any:
     return rate if on_chip == devices_per_chip else rate * (on_chip / devices_per_chip)
 
 
+def _label(piece: Segment, along: list[Segment]) -> str:
+    """An axis' name, with the piece's stride where the group has two pieces of one axis."""
+    twice = sum(other.axis == piece.axis for other in along) > 1
+    return f"{piece.axis}_by_{piece.stride}" if twice else piece.axis
+
+
 def _path_s(hop: Any, piece: Segment) -> Any:
     return torus.latency_s(torus.hops(piece.size, piece.stride, piece.wraps), hop)
 
@@ -175,7 +185,8 @@ def _corner_bandwidth(fabric: tuple[Domain, ...], along: list[Segment], lift: Li
             key=lambda piece: torus.ports(piece.stride, piece.wraps),
         )
         ports = torus.ports(worst.stride, worst.wraps)
-        rates.append(torus.bandwidth(ports, level_rate(fabric[worst.level], lift)))
+        rate = torus.bandwidth(ports, level_rate(fabric[worst.level], lift))
+        rates.append(rename(rate, f"{name}_bandwidth"))
     return functools.reduce(operator.add, rates)
 
 

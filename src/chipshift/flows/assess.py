@@ -262,7 +262,8 @@ def _carry(job: TrainJob, now: Estimate, best: Estimate) -> tuple[Estimate | Non
     plan = unchanged(s, replace(now.plan, order=()))
     if plan is None:
         return None, "the present degrees do not divide the target's devices and the batch"
-    return estimate(job, plan, best.machine, best.stack, price=best.price), ""
+    whose = "the present plan, carried over as it is"
+    return estimate(job, plan, best.machine, best.stack, price=best.price, plan_source=whose), ""
 
 
 def _nothing_fits(job: TrainJob, machine: Machine, chosen: Choice, sizer: Sizer

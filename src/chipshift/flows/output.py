@@ -192,7 +192,8 @@ def _carried(t: Target, options: Options) -> dict[str, Any] | None:
 
 def with_working(e: Estimate) -> Estimate:
     """The same estimate, its numbers ``Worked``."""
-    return estimate(e.job, e.plan, e.machine, e.stack, price=e.price, explain=True)
+    return estimate(e.job, e.plan, e.machine, e.stack, price=e.price, explain=True,
+                    plan_source=e.plan_source)  # fmt: skip
 
 
 def _present(value: Any) -> Any:

@@ -20,7 +20,7 @@ from chipshift.models.model import (
     Recurrent,
     Tower,
 )
-from chipshift.worked import formula
+from chipshift.worked import formula, rename
 
 
 @dataclass(frozen=True)
@@ -53,11 +53,15 @@ class LayerParams:
 
     @property
     def total(self) -> int:
+        return self.without_experts + self.experts
+
+    @property
+    def without_experts(self) -> int:
+        """All but the routed experts: what tensor parallelism cuts."""
         return (
             self.attention
             + self.dense_mlp
             + self.router
-            + self.experts
             + self.shared
             + self.norms
             + self.biases
@@ -159,7 +163,8 @@ def layer_params(layer: Layer, d_model: int) -> LayerParams:
     mixers += [layer.mixer] if layer.mixer is not None else []
     attention = _sum([attention_params(part, d_model) for part in softmax])
     mixer = mixer_params(layer.mixer) if layer.mixer is not None else 0
-    norms = _sum([layer.norm_params, *(part.norm_params for part in mixers)])
+    inside = [rename(part.norm_params, "mixer_norm_params") for part in mixers]
+    norms = _sum([layer.norm_params, *inside])
     biases = _sum([part.bias_params for part in mixers])
     dense = router = one = experts = shared = 0
     if isinstance(layer.mlp, DenseMlp):
@@ -169,9 +174,11 @@ def layer_params(layer: Layer, d_model: int) -> LayerParams:
         moe = layer.mlp
         router = moe.router_params
         d_expert = d_model if moe.latent_width is None else moe.latent_width
-        one = mlp_params(d_expert, moe.width, moe.matrices) + moe.expert_bias_params
+        one = rename(mlp_params(d_expert, moe.width, moe.matrices), "expert_params")
+        one = one + moe.expert_bias_params
         experts = moe.experts * one
-        shared = mlp_params(d_model, moe.shared_width, moe.matrices) + moe.shared_gate_params
+        shared = rename(mlp_params(d_model, moe.shared_width, moe.matrices), "shared_params")
+        shared = shared + moe.shared_gate_params
         biases = biases + moe.shared_bias_params
     extra = projection_params(layer.projections) + layer.other_params
     return LayerParams(attention, dense, router, one, experts, shared, norms, biases, mixer, extra)

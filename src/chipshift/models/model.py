@@ -232,3 +232,28 @@ class Model:
     @property
     def n_layers(self) -> int:
         return len(self.layer_order)
+
+    @property
+    def kind_prefixes(self) -> tuple[str, ...]:
+        """What tells the kinds of layers apart in the names of a derivation; "" for a single one.
+
+        ``dense_`` and ``moe_`` by their feed-forward, ``local_`` and ``recurrent_`` by their
+        mixer, numbered where that is not enough.
+        """
+        if len(self.layers) == 1:
+            return ("",)
+        names = [_kind(layer) for layer, _ in self.layers]
+        return tuple(
+            f"{name}_" if names.count(name) == 1 else f"{name}_{names[:i].count(name) + 1}_"
+            for i, name in enumerate(names)
+        )
+
+
+def _kind(layer: Layer) -> str:
+    """A layer's feed-forward, and its mixer where that is not plain attention."""
+    feed = "moe" if isinstance(layer.mlp, MoeMlp) else "dense" if layer.mlp is not None else ""
+    attention = layer.attention
+    mixer = "recurrent" if layer.mixer is not None else ""
+    if attention is not None and attention.window is not None:
+        mixer = "local"
+    return "_".join(filter(None, (mixer, feed))) or "layer"

@@ -12,7 +12,7 @@ from typing import Any
 import numpy as np
 
 from chipshift.models.model import Attention, DenseMlp, Layer, Model, MoeMlp, Recurrent
-from chipshift.worked import formula, plain
+from chipshift.worked import formula, plain, rename
 
 Number = Any
 """A float, an array of floats or a Worked."""
@@ -259,9 +259,18 @@ def forward_flops_per_token(model: Model, seq_len: Number) -> Number:
     """Model FLOPs of one token's forward pass: every matmul, attention half, head included."""
     cut = Cut(tokens=1.0, seq_len=seq_len)
     total: Number = 0.0
-    for layer, count in model.layers:
-        for op in layer_ops(layer, model.d_model, cut):
-            total = total + op.flops * count
-    for op in end_ops(model, cut)[1]:
-        total = total + op.flops
+    for (layer, count), kind in zip(model.layers, model.kind_prefixes, strict=True):
+        ops = layer_ops(layer, model.d_model, cut)
+        total = total + rename(flops_of(ops), f"{kind}layer_flops_per_token") * count
+    return total + flops_of(end_ops(model, cut)[1])
+
+
+def flops_of(ops: list[Op]) -> Number:
+    """Forward FLOPs of some ops, each under its own name in a derivation."""
+    total: Number = 0.0
+    seen: dict[str, int] = {}
+    for op in ops:
+        seen[op.name] = seen.get(op.name, 0) + 1
+        again = f"_{seen[op.name]}" if seen[op.name] > 1 else ""
+        total = total + rename(op.flops, f"{op.name}{again}_flops")
     return total

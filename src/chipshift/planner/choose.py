@@ -73,10 +73,16 @@ def choose(job: TrainJob, machine: Machine, stack: str, *, fixed: Fixed | None =
         short = row.memory_bytes - float(s.usable_bytes) if row else float("nan")
         smallest = found.plan(row) if row else None
         return Choice(machine, stack, None, [], [], short, smallest, found)
-    best = estimate(job, found.plan(found.fitting[0]), machine, stack, price=price)
+    best = estimate(job, found.plan(found.fitting[0]), machine, stack, price=price,
+                    plan_source=planned(found, machine.name))  # fmt: skip
     others = _runners_up(job, found, best, price) if explain_choice else []
     limits = _constraints(s, best, fixed or {}) if explain_choice else []
     return Choice(machine, stack, best, others, limits, 0.0, None, found)
+
+
+def planned(found: Found, machine: str) -> str:
+    """Who chose a plan, in words."""
+    return f"chosen by the planner among {found.considered:,} legal plans on {machine}"
 
 
 def _family(found: Found, row: Row) -> tuple[object, ...]:
@@ -94,7 +100,8 @@ def _runners_up(job: TrainJob, found: Found, best: Estimate, price: Price | None
         if _family(found, row) in seen:
             continue
         seen.add(_family(found, row))
-        other = estimate(job, found.plan(row), best.machine, best.stack, price=price)
+        other = estimate(job, found.plan(row), best.machine, best.stack, price=price,
+                         plan_source=planned(found, best.machine.name))  # fmt: skip
         out.append(RunnerUp(other, loses_because(best, other)))
         if len(out) == RUNNERS_UP:
             break

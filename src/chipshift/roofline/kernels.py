@@ -208,3 +208,91 @@ def kernels(chip: Chip, dtype: str, in_bytes: float, head_dim: float) -> Kernels
 def scaled(kernel: MatmulKernel, scale: Number) -> MatmulKernel:
     """The same kernel at a stack's in-situ speed."""
     return replace(kernel, e_max=kernel.e_max * scale)
+
+
+def _owner(chip_key: str, *path: str) -> tuple[str, dict[str, Any]]:
+    """The chip whose calibration file has a table, and the table; ("", {}) where none has."""
+    file = resources.files("chipshift.machines") / "calibration" / f"kernels_{chip_key}.toml"
+    own: dict[str, Any] = tomllib.loads(file.read_text("utf8")) if file.is_file() else {}
+    found: Any = own
+    for step in path:
+        found = found.get(step) if isinstance(found, dict) else None
+    if isinstance(found, dict):
+        return chip_key, found
+    return _owner(str(own["inherits"]), *path) if own.get("inherits") else ("", {})
+
+
+def _said(chip: Chip, *path: str) -> str:
+    """The source of a calibration table, with the relative's name where it is borrowed."""
+    owner, table = _owner(chip.key, *path)
+    if not table:
+        return f"no measurement of {chip.key}: default of the {chip.family} family"
+    source = str(table.get("source", "its calibration file"))
+    return source if owner == chip.key else f"no measurement on {chip.key}, so {owner}'s: {source}"
+
+
+def figure_source(chip: Chip, name: str, absent: str) -> str:
+    """Publisher and date of a chip's figure; ``absent`` where it has none."""
+    found = chip.figures.get(name)
+    return f"{found.source}, {found.date}" if found else absent
+
+
+def matmul_sources(chip: Chip, dtype: str, in_bytes: str) -> dict[str, str]:
+    """Where each figure of ``matmul_kernel`` comes from, by field ("" key = the rest)."""
+    tables = _data(chip.key).get("matmul", {})
+    name = next((d for d in (dtype, DTYPE_FALLBACK.get(dtype, "bf16"), "bf16") if d in tables), "")
+    default = f"no measurement of {chip.key}: default of the {chip.family} family"
+    per_device = f", over {chip.devices_per_chip} devices" if chip.devices_per_chip > 1 else ""
+    unit = figure_source(chip, "matrix_unit_cols", default)
+    out = {"": default, "tile_n": unit, "tile_k": unit, "in_bytes": in_bytes}
+    out |= dict.fromkeys(tables.get(name, {}), _said(chip, "matmul", name) if name else default)
+    for known in (dtype, {"nvfp4": "fp4", "mxfp8": "fp8", "mxfp4": "fp4"}.get(dtype, dtype)):
+        if chip.has(f"peak_{known}_flop_per_s"):
+            out["peak_flop_per_s"] = figure_source(chip, f"peak_{known}_flop_per_s", default)
+            break
+    out["peak_flop_per_s"] = out.get("peak_flop_per_s", default) + per_device
+    return out | {
+        "units": figure_source(
+            chip,
+            "sm_count",
+            "one queue of tiles a device: a matrix unit deals them to no processors",
+        ),
+        "hbm_bytes_per_s": figure_source(chip, "hbm_bandwidth_bytes_per_s", default) + per_device,
+        "out_bytes": "results are written in bf16",
+    }
+
+
+def grouped_sources(chip: Chip, dtype: str, main: dict[str, str]) -> dict[str, str]:
+    """Where each figure of ``grouped_kernel`` comes from."""
+    tables = _data(chip.key).get("grouped_matmul", {})
+    name = next((d for d in (dtype, "bf16") if d in tables), "")
+    if not name:
+        return {**main, "k_half": f"no grouped matmul measured on {chip.key}: default"}
+    said = _said(chip, "grouped_matmul", name)
+    return main | dict.fromkeys(("e_max", "e_hbm", "launch_s"), said) | {"k_half": said}
+
+
+def attention_sources(chip: Chip, head_dim: float) -> dict[str, str]:
+    """Where each figure of ``attention_kernel`` comes from."""
+    default = f"no attention measured on {chip.key}: default (roofline/kernels.py)"
+    out = {"": default}
+    for phase in ("forward", "backward"):
+        table = _data(chip.key).get("attention", {}).get(phase, {})
+        widths = [key for key in table if key.startswith("hd")]
+        best = min(widths, key=lambda key: abs(float(key[2:]) - head_dim), default="")
+        said = _said(chip, "attention", phase, best) if best else default
+        out |= {f"e_{phase}": said, f"s_half_{phase}": said}
+        if phase == "forward":
+            out["launch_s"] = said
+            out["s_half_backward"] = said
+            out["e_backward"] = f"assumed 0.8 of the forward kernel's: {said}"
+    peak_said = matmul_sources(chip, "bf16", "")["peak_flop_per_s"]
+    back = "FlashAttention-2 backward: 5 matmuls for the forward pass's 2"
+    return out | {"peak_flop_per_s": peak_said, "backward_flops": back}
+
+
+def stream_source(chip: Chip) -> str:
+    """Where the share of HBM bandwidth of memory-bound ops comes from."""
+    if _owner(chip.key, "stream")[1]:
+        return _said(chip, "stream")
+    return matmul_sources(chip, "bf16", "").get("e_hbm", matmul_sources(chip, "bf16", "")[""])

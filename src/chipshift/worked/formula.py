@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import functools
+import inspect
 from collections.abc import Callable
 from dataclasses import replace
 from typing import Any, ParamSpec, TypeVar, cast
@@ -17,8 +18,8 @@ def formula(*, unit: str, source: str = "") -> Callable[[Callable[P, R]], Callab
     """Mark a pure, branch-free function of numbers as a formula.
 
     Called with floats or arrays the function just runs. If any argument is a ``Worked``, its
-    result is one, named after the function, with this unit and source; a positional number among
-    the arguments keeps its value in the text.
+    result is one, named after the function, with this unit and source; an argument that has no
+    name yet bears its parameter's in the text, and a plain number keeps its value.
 
     Args:
         unit: SI unit of the result.
@@ -27,9 +28,15 @@ def formula(*, unit: str, source: str = "") -> Callable[[Callable[P, R]], Callab
 
     def mark(function: Callable[P, R]) -> Callable[P, R]:
         label = function.__name__
+        parameters = [
+            name if one.kind is one.POSITIONAL_OR_KEYWORD else ""
+            for name, one in inspect.signature(function).parameters.items()
+        ]
 
         @functools.wraps(function)
         def call(*args: P.args, **kwargs: P.kwargs) -> R:
+            if any(isinstance(one, Worked) for one in args):
+                args = _with_names(args, parameters)  # type: ignore[assignment]
             result = function(*args, **kwargs)
             if isinstance(result, Worked):
                 return cast(R, _named(result, label, unit, source))
@@ -40,6 +47,18 @@ def formula(*, unit: str, source: str = "") -> Callable[[Callable[P, R]], Callab
         return call
 
     return mark
+
+
+def _with_names(args: tuple[Any, ...], parameters: list[str]) -> tuple[Any, ...]:
+    """The arguments, those without a name under their parameter's; the same value keeps one."""
+    known: dict[int, Worked] = {}
+    out = []
+    for i, one in enumerate(args):
+        name = parameters[i] if i < len(parameters) else ""
+        if isinstance(one, Worked) and not one.name and name:
+            one = known.setdefault(id(one), rename(one, name))
+        out.append(one)
+    return tuple(out)
 
 
 def _named(result: Worked, name: str, unit: str, source: str) -> Worked:
@@ -60,8 +79,22 @@ def rename(value: Any, name: str) -> Any:
     return named if value.name else replace(named, precedence=4)
 
 
+UNIT_OF_ENDING = (
+    ("_per_s", ""), ("_s", "s"), ("_bytes", "B"), ("bytes_per_param", "B"),
+    ("elements", "elements"), ("_padded", "elements"), ("params", "parameters"),
+    ("flops", "FLOP"), ("flops_per_token", "FLOP"), ("_share", "1"), ("_scale", "1"),
+    ("layers", "layers"), ("layers_on_stage", "layers"),
+)  # fmt: skip
+UNIT_OF_NAME = {
+    "m": "elements", "n": "elements", "k": "elements", "size": "elements", "whole": "parameters",
+    "params_owned": "parameters", "tokens": "tokens", "scale": "1", "e_max": "1", "e_hbm": "1",
+    "heads": "heads", "kv_heads": "heads", "hops": "s", "chips": "chips", "dynamic": "B",
+    "matmul_forward": "FLOP", "ops_of_a_microbatch": "ops", "bytes_per_param": "B",
+}  # fmt: skip
+
+
 def _unit_in(name: str) -> str:
-    """Seconds or bytes, where a name says so at its end."""
-    if name.endswith("_s") and not name.endswith("_per_s"):
-        return "s"
-    return "B" if name.endswith("_bytes") else ""
+    """The unit that a name says by itself or at its end; "" where it says none."""
+    if name in UNIT_OF_NAME:
+        return UNIT_OF_NAME[name]
+    return next((unit for ending, unit in UNIT_OF_ENDING if name.endswith(ending)), "")

@@ -29,7 +29,8 @@ def lines(value: Worked, depth: int | None = None) -> list[str]:
 
     def walk(node: Worked, indent: int) -> None:
         pad = "  " * indent
-        head = f"{pad}{node.name or 'value'} = {number(node.value)} {node.unit}".rstrip()
+        unit = "" if node.unit == "1" else node.unit
+        head = f"{pad}{node.name or 'value'} = {number(node.value)} {unit}".rstrip()
         key = (node.name, node.value, node.expression)
         if not node.expression:
             out.append(f"{head}    [{node.source or 'no source given'}]")

@@ -106,7 +106,46 @@ def _inputs(operands: tuple[Any, ...]) -> tuple[Worked, ...]:
     return tuple(found.values())
 
 
-def _record(name: str, function: Callable[..., Any], args: tuple[Any, ...]) -> Worked:
+def _is(operand: Any, number: float) -> bool:
+    """Whether an operand is this plain number, and no figure that happens to have its value."""
+    return isinstance(operand, int | float | np.number) and float(operand) == number
+
+
+def _neutral(name: str, args: tuple[Any, ...]) -> tuple[Any] | None:
+    """The operand that an operation hands on unchanged, in a tuple; None where it does work.
+
+    Parts that a model or a plan does not have are plain zeros: they leave no trace in the text.
+    """
+    if name == "where":
+        chosen, first, second = args
+        if isinstance(chosen, bool | np.bool_):  # settled by the layout alone: no choice to show
+            return (first,) if chosen else (second,)
+        same = first is second or (_is(first, 0.0) and _is(second, 0.0))
+        return (first,) if same else None
+    if len(args) != 2:
+        return None
+    left, right = args
+    if name == "add" and _is(left, 0.0):
+        return (right,)
+    if name == "maximum" and _is(left, 0.0) and float(plain(right)) >= 0:
+        return (right,)
+    if name in ("add", "subtract") and _is(right, 0.0):
+        return (left,)
+    if name == "multiply" and _is(left, 1.0):
+        return (right,)
+    if name in ("multiply", "divide", "true_divide") and _is(right, 1.0):
+        return (left,)
+    if (name in ("multiply", "divide", "true_divide") and _is(left, 0.0)) or (
+        name == "multiply" and _is(right, 0.0)
+    ):
+        return (0.0,)
+    return None
+
+
+def _record(name: str, function: Callable[..., Any], args: tuple[Any, ...]) -> Any:
+    unchanged = _neutral(name, args)
+    if unchanged is not None:
+        return unchanged[0]
     value = function(*(plain(a) for a in args))
     texts = [_text(a) for a in args]
     precedence = _ATOM
