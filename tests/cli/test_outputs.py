@@ -203,6 +203,51 @@ def test_explain_as_json_and_as_a_tree_are_one() -> None:
     assert tree["value"] == 8_030_261_248 * 4 / 128
 
 
+DEEPSEEK = (
+    "assess", str(EXAMPLES / "deepseek-v3-megatron.sh"), "--to", "v6e:16x16*8", "--to", "v7x:8x8x8",
+    "--to", "trn2:4x4x4*16", "--to", "mi300x*512", "--fix", "tp=1,cp=1,remat=full",
+)  # fmt: skip
+"""The largest shipped model on four kinds of machine; parts of the plan held, for speed."""
+
+
+def test_the_largest_answer_its_page_and_its_derivations_stay_small(tmp_path: Path) -> None:
+    page = tmp_path / "page.html"
+    found = call(*DEEPSEEK, "--json", "--html", str(page))
+    assert found.code == 0
+    assert len(found.out.encode()) < 500_000
+    assert page.stat().st_size < 1_200_000
+    assert complaints(found.object()) == []
+    worked = call(*DEEPSEEK, "--explain", "targets.0.step_time_s", "--json")
+    assert len(worked.out.encode()) < 400_000
+    assert complaints(worked.object()) == []
+    assert references(worked.object()["worked"]) > 100
+    for law in found.object()["transfers"]:
+        references(law["worked"])
+
+
+def references(tree: Any) -> int:
+    """How many values point at an equal one; each finds it before itself in the text."""
+    seen: dict[int, float] = {}
+    count = 0
+
+    def walk(node: Any) -> None:
+        nonlocal count
+        if "value" not in node:
+            for one in node.values():
+                walk(one)
+            return
+        if "same_as" in node:
+            assert seen[node["same_as"]] == node["value"]
+            count += 1
+        elif "id" in node:
+            seen[node["id"]] = node["value"]
+        for one in node["inputs"]:
+            walk(one)
+
+    walk(tree)
+    return count
+
+
 def test_a_plan_that_fits_nowhere_still_names_its_job() -> None:
     called = call("plan", str(EXAMPLES / "llama3-70b-megatron.sh"), "--to", "v6e:1x1", "--json")
     assert called.code == 1

@@ -105,4 +105,10 @@ def test_every_chart_of_the_torus_has_all_its_chips() -> None:
     machine = parse_machine("v7x:4x4x4")
     drawn = fabric(machine, placed_axes(machine, {**ALONE, "fsdp": 128}), "Fabric")
     wide = str(drawn).split('class="narrow"')[0]
-    assert len(re.findall(r"<title>chip \d, \d, \d</title>", wide)) == 64
+    # a path for each kind of chip, a closed square for each chip: 4 × 4 × 4
+    chips = re.findall(r'<path d="([^"]*)" class="chip[^"]*"/>', wide)
+    assert sum(path.count("z") for path in chips) == 64
+    # along each of 3 axes 16 rings of 4: 3 links drawn and 2 stubs of the one that wraps
+    links = dict(re.findall(r'<path d="([^"]*)" class="(link[^"]*)"/>', wide))
+    assert sum(p.count("M") for p, kind in links.items() if "stub" not in kind) == 3 * 16 * 3
+    assert sum(p.count("M") for p, kind in links.items() if "stub" in kind) == 3 * 16 * 2

@@ -131,7 +131,7 @@ def test_equal_steps_and_equal_sources_are_entered_once() -> None:
 
 
 def test_a_panel_shows_formula_values_and_source_numbers() -> None:
-    html = str(panel(brick(), "volume"))
+    html = str(panel(brick(), "volume", 16))
     assert "<b>volume</b> = 24 m³" in html
     assert "= base × height" in html
     assert "side = 2 m" in html
@@ -139,14 +139,46 @@ def test_a_panel_shows_formula_values_and_source_numbers() -> None:
 
 
 def test_a_figure_without_working_has_no_panel() -> None:
-    assert str(panel(brick(), "weight")) == ""
+    assert str(panel(brick(), "weight", 16)) == ""
+
+
+def test_a_panel_opens_as_many_inner_steps_as_it_has_lines_for() -> None:
+    # volume reads 2 inputs (3 lines); the area inside it reads 2 more (5 lines)
+    assert "<details>" in str(panel(brick(), "volume", 5))
+    assert "<details>" not in str(panel(brick(), "volume", 4))
 
 
 def test_the_list_of_steps_says_each_once_with_links_to_its_inputs() -> None:
-    book = brick()
-    html = str(written(book, 0, len(book.steps)))
-    assert html.count("<dt ") == 2
+    html = str(written(brick()))
+    assert html.count("<dt") == 2
     assert "href=#w2>base = 6 m²" in html
+
+
+def test_a_formula_stands_once_with_what_its_evaluations_share_taken_out() -> None:
+    """Two bricks of the same height, 5 m, on bases of 6 m² and 12 m²: 30 m³ and 60 m³."""
+    height = leaf(5.0, "m", "height", "given")
+    book = Book()
+    for name, side in (("first", 2.0), ("second", 4.0)):
+        base = rename(area(leaf(side, "m", "side", name), leaf(3.0, "m", "depth", "rule")), "base")
+        book.add(name, [(name, volume(base, height))])
+    html = str(written(book))
+    assert html.count("base × height") == html.count("side × depth") == 1
+    volumes = html[html.index("base × height") :]
+    assert volumes.count("height = 5 m") == 1
+    assert "volume from base:" in volumes
+    assert re.findall(r"class=from(\d)>(\d+ m³): <a href=#w\d+>(\d+ m²)</a>", volumes) == [
+        ("0", "30 m³", "6 m²"), ("1", "60 m³", "12 m²")
+    ]  # fmt: skip
+
+
+def test_an_input_equal_to_the_row_above_is_a_ditto_mark() -> None:
+    """Areas 2 × 3, 2 × 4 and 5 × 4: the second repeats the side, the third the depth."""
+    book = Book()
+    for i, (side, depth) in enumerate(((2.0, 3.0), (2.0, 4.0), (5.0, 4.0))):
+        made = area(leaf(side, "m", "side", ""), leaf(depth, "m", "depth", ""))
+        book.add("", [(str(i), made)])
+    rows = re.findall(r"m²: ([^<]*)", str(written(book)))
+    assert rows == ["2 m, 3 m", "″, 4 m", "5 m, ″"]
 
 
 def test_names_from_a_job_file_cannot_become_markup() -> None:
@@ -159,7 +191,7 @@ def test_names_from_a_job_file_cannot_become_markup() -> None:
 def test_headline_figures_have_panels(path: str) -> None:
     book = Book()
     book.add("all", figures_of("", explained()))
-    assert panel(book, path)
+    assert panel(book, path, 10)
 
 
 def test_verdicts_of_the_same_word_share_a_clause_and_the_best_comes_first() -> None:
@@ -186,6 +218,21 @@ def test_many_targets_stay_below_two_megabytes_and_within_the_columns() -> None:
     )
     assert len(made.encode()) < 2_000_000
     assert "stacked" in made
+
+
+@pytest.mark.parametrize(("count", "panels"), [(1, True), (48, False)])
+def test_however_many_targets_the_page_stays_small_and_every_figure_leads_somewhere(
+    count: int, panels: bool
+) -> None:
+    found, worked = answer(), explained()
+    many = [found["targets"][0]] * count
+    made = page({**found, "targets": many}, {**worked, "targets": [worked["targets"][0]] * count})
+    assert len(made.encode()) < 2_000_000
+    assert ('<details class="fig"' in made) == panels
+    seen = Outline()
+    seen.feed(made)
+    assert set(seen.links) <= set(seen.ids)
+    assert any(link.startswith("w") for link in seen.links)
 
 
 def test_a_ratio_in_the_working_is_the_ratio_of_the_answer() -> None:

@@ -1,12 +1,14 @@
 """One formula explains one plan and scores many: the same function, three kinds of operand."""
 
+import json
+
 import numpy as np
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
 from chipshift.worked import Worked, formula, leaf, plain, rename, with_sources
-from chipshift.worked.tree import as_json, lines
+from chipshift.worked.tree import as_json, lines, together
 
 finite = st.floats(min_value=1e-6, max_value=1e6)
 
@@ -86,3 +88,42 @@ def test_json_holds_the_whole_tree() -> None:
         {"value": 8.0, "unit": "B", "name": "v", "expression": "", "inputs": [],
          "source": "data sheet"}
     ]  # fmt: skip
+
+
+@formula(unit="B", source="sum")
+def twice(one: float, other: float) -> float:
+    """Two sizes added."""
+    return one + other
+
+
+def test_what_is_read_twice_is_worked_out_once_and_pointed_at() -> None:
+    """8 B doubled to 16, that again to 32: each level reads the one below twice."""
+    made = twice(leaf(8, "B", "v", "data sheet"), leaf(8, "B", "v", "data sheet"))
+    made = twice(rename(made, "a"), rename(made, "b"))
+    tree = as_json(made)
+    assert tree["value"] == 32
+    first, second = tree["inputs"]
+    assert (first["name"], second["name"]) == ("a", "b")  # another name is another step
+    assert [one["value"] for one in first["inputs"]] == [8, 8]
+    whole, again = first["inputs"]
+    assert whole["source"] == "data sheet"
+    assert again["same_as"] == whole["id"]
+    assert (again["value"], again["unit"], again["name"]) == (8.0, "B", "v")
+    assert (again["expression"], again["inputs"]) == ("", [])
+    assert [one["same_as"] for one in second["inputs"]] == [whole["id"]] * 2
+
+
+def test_a_derivation_of_a_million_million_paths_stays_short() -> None:
+    """Forty levels, each reading the one below twice: 2^40 paths, 40 distinct steps."""
+    made = leaf(1.0, "B", "v", "data sheet")
+    for level in range(40):
+        made = rename(twice(made, made * 1), f"level_{level}")
+    assert made.value == 2.0**40
+    assert len(json.dumps(as_json(made))) < 20_000
+
+
+def test_several_derivations_share_what_is_equal_among_them() -> None:
+    shared = rename(twice(leaf(1, "B", "v", "data sheet"), 2.0), "shared")
+    one, other = together([rename(twice(shared, 1.0), "one"), rename(twice(shared, 5.0), "other")])
+    assert one["inputs"][0]["expression"] == "v + 2"
+    assert other["inputs"][0]["same_as"] == one["inputs"][0]["id"]

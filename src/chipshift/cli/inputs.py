@@ -3,8 +3,10 @@
 from __future__ import annotations
 
 import contextlib
+import functools
 import json
 import sys
+import uuid
 from pathlib import Path
 from typing import Annotated, Any
 
@@ -134,9 +136,22 @@ def read_measured(text: str) -> Measured:
 
 
 def print_json(value: Any) -> None:
-    """One JSON object on standard output, every number finite."""
-    json.dump(finite(jsonable(value)), sys.stdout, indent=1, ensure_ascii=False, allow_nan=False)
-    print()
+    """One JSON object on standard output, every number finite; derivations are not indented."""
+    mark, compact = uuid.uuid4().hex, []
+
+    def folded(tree: Any) -> Any:
+        if isinstance(tree, dict):
+            return {key: fold(one) if key == "worked" else folded(one)
+                    for key, one in tree.items()}  # fmt: skip
+        return [folded(one) for one in tree] if isinstance(tree, list) else tree
+
+    def fold(tree: Any) -> str:
+        compact.append(dumps(tree, separators=(",", ":")))
+        return mark
+
+    dumps = functools.partial(json.dumps, ensure_ascii=False, allow_nan=False)
+    parts = dumps(folded(finite(jsonable(value))), indent=1).split(f'"{mark}"')
+    print("".join(part + one for part, one in zip(parts, [*compact, ""], strict=True)))
 
 
 def finite(value: Any) -> Any:

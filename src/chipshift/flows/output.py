@@ -11,10 +11,11 @@ from chipshift.flows.assess import Assessment, Sizings, Target
 from chipshift.flows.launch import maxtext
 from chipshift.flows.options import Options
 from chipshift.flows.run import Run, explained_run, run_of
+from chipshift.flows.transfers import Transfer
 from chipshift.flows.verdict import band_edge, flip_price, half_width, headroom, ratio_of, tokens_of
 from chipshift.machines.names import readings
 from chipshift.worked import leaf, rename
-from chipshift.worked.tree import as_json as worked_json
+from chipshift.worked.tree import together
 
 SCHEMA = "chipshift/assess/1"
 
@@ -26,25 +27,22 @@ def assessment_json(a: Assessment) -> dict[str, Any]:
         "job": job_json(a.job),
         "from": _estimate(a.present, a.options),
         "targets": [target_json(t, a.options) for t in a.targets],
-        "transfers": [
-            {
-                "topic": t.topic,
-                "statement": t.statement,
-                "from": {"value": t.present.value, "unit": t.unit},
-                "to": {
-                    name: {"value": value.value, "unit": t.unit}
-                    for name, value in t.targets.items()
-                },
-                "worked": {
-                    "from": worked_json(t.present),
-                    "to": {name: worked_json(value) for name, value in t.targets.items()},
-                },
-            }
-            for t in a.transfers
-        ],
+        "transfers": [_transfer(t) for t in a.transfers],
         "relearn": [row for t in a.targets for row in _relearn(t)],
         "proof": None,
         "measured": None if a.measured is None else _measured(a),
+    }
+
+
+def _transfer(t: Transfer) -> dict[str, Any]:
+    """One law; what the machines' derivations share stands once among them."""
+    present, *others = together([t.present, *t.targets.values()])
+    return {
+        "topic": t.topic,
+        "statement": t.statement,
+        "from": {"value": t.present.value, "unit": t.unit},
+        "to": {name: {"value": v.value, "unit": t.unit} for name, v in t.targets.items()},
+        "worked": {"from": present, "to": dict(zip(t.targets, others, strict=True))},
     }
 
 
@@ -172,6 +170,7 @@ def explained_json(a: Assessment) -> dict[str, Any]:
             }
             for t in a.targets
         ],
+        "transfers": [{"from": t.present, "to": t.targets} for t in a.transfers],
     }  # fmt: skip
 
 

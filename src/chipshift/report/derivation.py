@@ -17,7 +17,8 @@ from markupsafe import Markup
 from chipshift.worked import Worked
 from chipshift.worked.tree import number
 
-PANEL_LINES = 16
+DITTO = "″"
+"""Stands for an input that is the same as in the row above."""
 
 
 @dataclass(frozen=True)
@@ -102,26 +103,18 @@ def figures_of(prefix: str, tree: Any) -> Iterable[tuple[str, Worked]]:
             yield from figures_of(f"{prefix}.{i}", value)
 
 
-def from_json(worked: Mapping[str, Any]) -> Worked:
-    """The contract's ``worked`` object as the value it was made from."""
-    return Worked(
-        worked["value"], worked["unit"], worked["name"], worked["expression"],
-        tuple(from_json(one) for one in worked["inputs"]), worked["source"],
-    )  # fmt: skip
-
-
-def panel(book: Book, path: str) -> Markup:
-    """The derivation of a figure, nested; empty where the figure has none."""
+def panel(book: Book, path: str, most: int) -> Markup:
+    """The derivation of a figure, nested, in about ``most`` lines; empty where it has none."""
     root = book.figures.get(path)
     if root is None:
         return Markup("")
-    out = ["<div class=step>", _head(book.steps[root])]
-    _body(book, root, _opened(book, root), out)
-    return Markup("".join([*out, "</div>"]))
+    out = [_head(book.steps[root])]
+    _body(book, root, _opened(book, root, most), out)
+    return Markup("".join(out))
 
 
-def _opened(book: Book, root: int) -> set[int]:
-    """The steps worked out inside a panel: breadth first, about ``PANEL_LINES`` lines."""
+def _opened(book: Book, root: int, most: int) -> set[int]:
+    """The steps worked out inside a panel: breadth first, about ``most`` lines."""
     opened, lines = {root}, 1
     queue = deque([root])
     while queue:
@@ -129,7 +122,7 @@ def _opened(book: Book, root: int) -> set[int]:
         lines += len(step.inputs)
         for at in step.inputs:
             inner = book.steps[at]
-            if inner.leaf or at in opened or lines + len(inner.inputs) > PANEL_LINES:
+            if inner.leaf or at in opened or lines + len(inner.inputs) > most:
                 continue
             opened.add(at)
             lines += 1
@@ -138,7 +131,7 @@ def _opened(book: Book, root: int) -> set[int]:
 
 
 def _cite(step: Step) -> str:
-    return f" <a class=cite href=#s{step.source}>[{step.source}]</a>" if step.source else ""
+    return f" <a href=#s{step.source}>[{step.source}]</a>" if step.source else ""
 
 
 def _head(step: Step) -> str:
@@ -162,22 +155,88 @@ def _body(book: Book, at: int, opened: set[int], out: list[str]) -> None:
             out.append("</details>")
         else:
             out.append(_reference(book.steps[inner]))
-        out.append("</li>")
     out.append("</ul>")
 
 
-def written(book: Book, start: int, end: int) -> Markup:
-    """All derived steps of a part, each once, with links to the steps they read."""
+@dataclass(frozen=True)
+class Formula:
+    """Steps that evaluate one formula, with the inputs that they all share taken out.
+
+    Attributes:
+        steps: in order of entry.
+        shared: inputs that are the same in every step.
+        varying: positions, among a step's distinct inputs, of those that are not.
+    """
+
+    steps: tuple[Step, ...]
+    shared: tuple[int, ...]
+    varying: tuple[int, ...]
+
+
+def formulas(book: Book) -> list[Formula]:
+    """The derived steps of a page by formula, in order of first entry."""
+    found: dict[tuple[Any, ...], list[Step]] = {}
+    for step in book.steps:
+        if not step.leaf:
+            names = tuple(book.steps[at].name for at in _distinct(step))
+            found.setdefault((step.name, step.expression, step.source, names), []).append(step)
+    out = []
+    for steps in found.values():
+        columns = list(zip(*(_distinct(step) for step in steps), strict=True))
+        same = [len(set(column)) == 1 for column in columns]
+        out.append(Formula(
+            tuple(steps),
+            tuple(column[0] for column, one in zip(columns, same, strict=True) if one),
+            tuple(i for i, one in enumerate(same) if not one),
+        ))  # fmt: skip
+    return out
+
+
+def _distinct(step: Step) -> tuple[int, ...]:
+    return tuple(dict.fromkeys(step.inputs))
+
+
+def written(book: Book) -> Markup:
+    """Every formula of the page once; under it each evaluation with its inputs, in order.
+
+    A row begins with the part of the page it was first worked for (class ``from<n>``), and its
+    inputs link to where they are worked out; one that is the row above's is a ditto mark.
+    """
     out = ['<dl class="steps">']
-    for step in book.steps[start:end]:
-        if step.leaf:
+    part_of = _parts(book)
+    for formula in formulas(book):
+        first = formula.steps[0]
+        alone = len(formula.steps) == 1
+        head = f" id=w{first.at}><b>{first.name}</b> = {first.value}" if alone else \
+            f"><b>{first.name}</b>"  # fmt: skip
+        out.append(f"<dt{head} = {first.expression}{_cite(first)}")
+        if formula.shared:
+            out.append("<dd>" + ", ".join(_reference(book.steps[at]) for at in formula.shared))
+        if alone:
             continue
-        reads = ", ".join(_reference(book.steps[at]) for at in dict.fromkeys(step.inputs))
-        out.append(
-            f"<dt id=w{step.at}>{_head(step)}<dd>= {step.expression}{_cite(step)}"
-            + (f"<br>{reads}" if reads else "")
-        )
+        names = [book.steps[_distinct(first)[i]].name for i in formula.varying]
+        out.append(f"<dd class=of>{first.name} from {', '.join(names)}:<ol>")
+        above: tuple[int, ...] = ()
+        for step in formula.steps:
+            inputs = _distinct(step)
+            values = ", ".join(
+                DITTO if above and inputs[i] == above[i] else _value(book.steps[inputs[i]])
+                for i in formula.varying
+            )
+            out.append(f"<li id=w{step.at} class=from{part_of[step.at]}>{step.value}: {values}")
+            above = inputs
+        out.append("</ol>")
     return Markup("".join([*out, "</dl>"]))
+
+
+def _parts(book: Book) -> list[int]:
+    """Number of the part of the page in which each step was entered."""
+    return [n for n, (_, start, end) in enumerate(book.parts) for _ in range(start, end)]
+
+
+def _value(step: Step) -> str:
+    """A step's value without its name: a leaf with its source, another with its link."""
+    return step.value + _cite(step) if step.leaf else f"<a href=#w{step.at}>{step.value}</a>"
 
 
 def _reference(step: Step) -> str:

@@ -3,9 +3,10 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
 from typing import Any
 
-from chipshift.report.derivation import Book, figures_of, from_json, panel, written
+from chipshift.report.derivation import Book, figures_of, panel, written
 from chipshift.report.lines import quantity
 from chipshift.report.pictures import breakdown_of, fabrics, frontier_of, memory_of, rooflines
 from chipshift.report.pictures import rulers_of as rulers
@@ -37,8 +38,26 @@ from chipshift.units import duration, gib, si
 
 MOST_WORKED = 6
 MOST_STEPS = 2200
+MOST_BYTES = 1_900_000
 MOST_ACROSS = 6
 """Columns of figures side by side; more are stacked, as on a phone."""
+
+
+@dataclass(frozen=True)
+class Detail:
+    """How much of an answer of many machines is drawn and opened where it stands.
+
+    Attributes:
+        panel_lines: lines of a figure's panel; 0 has the figure lead to its working instead.
+        drawn: targets whose fabric and roofline are drawn.
+    """
+
+    panel_lines: int
+    drawn: int
+
+
+DETAILS = (Detail(10, 16), Detail(4, 8), Detail(0, 4))
+"""Tried in this order until the page is below ``MOST_BYTES``."""
 
 
 def page(answer: Mapping[str, Any], explained: Mapping[str, Any],
@@ -47,9 +66,21 @@ def page(answer: Mapping[str, Any], explained: Mapping[str, Any],
 
     Args:
         answer: the object of ``assess --json``.
-        explained: ``from`` and ``targets`` with ``Worked`` figures, under the same paths.
+        explained: ``from``, ``targets`` and ``transfers`` with ``Worked`` figures, under the same
+            paths.
         roofs: the ops of the present run and of each target (``machines`` of ``roofline --json``).
     """
+    book = entered(answer, explained)
+    text = ""
+    for detail in DETAILS:
+        text = _render(answer, book, roofs, detail)
+        if len(text.encode()) < MOST_BYTES:
+            break
+    return text
+
+
+def _render(answer: Mapping[str, Any], book: Book, roofs: Sequence[Mapping[str, Any]],
+            detail: Detail) -> str:  # fmt: skip
     import jinja2
 
     from chipshift import __version__
@@ -58,9 +89,10 @@ def page(answer: Mapping[str, Any], explained: Mapping[str, Any],
         loader=jinja2.PackageLoader("chipshift.report"), autoescape=True,
         undefined=jinja2.StrictUndefined, trim_blocks=True, lstrip_blocks=True,
     )  # fmt: skip
-    book = entered(answer, explained)
     environment.globals.update(
-        panel=lambda path: panel(book, path), written=lambda a, b: written(book, a, b),
+        panel=lambda path: panel(book, path, detail.panel_lines),
+        step_of=lambda path: shown_at(book, path, detail), opened=detail.panel_lines > 0,
+        written=lambda: written(book),
         value_at=value_at, cell=cell, plan_text=plan_text, machine_text=machine_text, usd=usd,
         duration=duration, gib=gib, si=si, quantity=quantity, compared=compared,
         does_not_fit=does_not_fit, error_text=error_text, item_cost=item_cost, place=place,
@@ -69,22 +101,29 @@ def page(answer: Mapping[str, Any], explained: Mapping[str, Any],
     )  # fmt: skip
     across = columns(answer)
     fitting = [t for t in answer["targets"] if t.get("plan") is not None]
+    drawn = {**answer, "targets": fitting[: detail.drawn]}
     return environment.get_template("page.html").render(
         answer=answer, job=answer["job"], present=answer["from"], targets=answer["targets"],
         columns=across, stacked=" stacked" if len(across) > MOST_ACROSS else "",
         rows=rows_for([e for _, _, e in across]), book=book, version=__version__,
         headline=headline(answer), good=GOOD,
         relearn=by_weight(grouped(answer["relearn"])), proofs=proof_commands(answer),
-        assumptions=assumptions(answer),
+        assumptions=assumptions(answer), undrawn=len(fitting) - len(drawn["targets"]),
         charts={
             "rulers": {t["machine"]["name"]: rulers(answer["from"], t) for t in fitting},
-            "roofline": rooflines(roofs),
+            "roofline": rooflines(roofs[: 1 + detail.drawn]),
             "breakdown": breakdown_of(answer),
             "memory": memory_of(answer),
-            "fabrics": fabrics(answer),
+            "fabrics": fabrics(drawn),
             "frontier": frontier_of(answer),
         },
     )  # fmt: skip
+
+
+def shown_at(book: Book, path: str, detail: Detail) -> int | None:
+    """The step behind a figure where the page shows its working; a leaf stands in panels only."""
+    at = book.figures.get(path)
+    return None if at is None or (not detail.panel_lines and book.steps[at].leaf) else at
 
 
 def entered(answer: Mapping[str, Any], explained: Mapping[str, Any]) -> Book:
@@ -110,17 +149,15 @@ def entered(answer: Mapping[str, Any], explained: Mapping[str, Any]) -> Book:
     for heading, path, tree in [*runs, *carried][:MOST_WORKED]:
         if sum(not step.leaf for step in book.steps) < MOST_STEPS:
             book.add(heading, figures_of(path, tree))
-    book.add("What transfers", _transferred(answer))
+    book.add("what transfers", _transferred(explained.get("transfers", ())))
     return book
 
 
-def _transferred(answer: Mapping[str, Any]) -> list[tuple[str, Any]]:
+def _transferred(laws: Sequence[Mapping[str, Any]]) -> list[tuple[str, Any]]:
     out = []
-    for i, row in enumerate(answer["transfers"]):
-        worked = row.get("worked")
-        if worked:
-            out.append((f"transfers.{i}.from", from_json(worked["from"])))
-            out += [(f"transfers.{i}.to.{n}", from_json(w)) for n, w in worked["to"].items()]
+    for i, law in enumerate(laws):
+        out.append((f"transfers.{i}.from", law["from"]))
+        out += [(f"transfers.{i}.to.{name}", value) for name, value in law["to"].items()]
     return out
 
 

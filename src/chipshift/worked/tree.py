@@ -2,24 +2,56 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from typing import Any
 
 from chipshift.worked.value import Worked
 
+Key = tuple[object, ...]
 
-def as_json(value: Worked, known: dict[int, dict[str, Any]] | None = None) -> dict[str, Any]:
-    """The contract's ``worked`` object, inputs included; a value that stands twice is one dict."""
-    known = {} if known is None else known
-    if id(value) not in known:
-        known[id(value)] = {
-            "value": value.value,
-            "unit": value.unit,
-            "name": value.name,
-            "expression": value.expression,
-            "inputs": [as_json(one, known) for one in value.inputs],
-            "source": value.source,
-        }
-    return known[id(value)]
+
+def as_json(value: Worked) -> dict[str, Any]:
+    """The contract's ``worked`` object, inputs included; see ``together``."""
+    return together([value])[0]
+
+
+def together(values: Sequence[Worked]) -> list[dict[str, Any]]:
+    """The ``worked`` objects of several values, each distinct step worked out once among them.
+
+    A value that is read again (an equal one counts as the same) stands there with its number and
+    ``same_as``, the ``id`` of the place where it has its expression, inputs and source: the first
+    in the order of the text. So an object grows with the steps of a derivation, not with the paths
+    through it, of which a deep model has millions.
+    """
+    ids: dict[int, int] = {}
+    keys: dict[Key, int] = {}
+    written: dict[int, dict[str, Any]] = {}
+
+    def write(node: Worked) -> dict[str, Any]:
+        at = ids[id(node)]
+        head = {"value": node.value, "unit": node.unit, "name": node.name}
+        if at in written:
+            written[at]["id"] = at
+            return {**head, "expression": "", "inputs": [], "source": f"id {at}", "same_as": at}
+        out: dict[str, Any] = {**head, "expression": node.expression, "inputs": [],
+                               "source": node.source}  # fmt: skip
+        written[at] = out
+        out["inputs"] = [write(one) for one in node.inputs]
+        return out
+
+    for value in values:
+        _number(value, ids, keys)
+    return [write(value) for value in values]
+
+
+def _number(node: Worked, ids: dict[int, int], keys: dict[Key, int]) -> int:
+    """Number the distinct steps of a derivation, inputs first; equal steps have one number."""
+    if id(node) in ids:
+        return ids[id(node)]
+    inputs = tuple(_number(one, ids, keys) for one in node.inputs)
+    key = (node.name, node.value, node.unit, node.expression, node.source, inputs)
+    ids[id(node)] = keys.setdefault(key, len(keys))
+    return ids[id(node)]
 
 
 def lines(value: Worked, depth: int | None = None) -> list[str]:

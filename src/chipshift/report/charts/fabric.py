@@ -175,56 +175,60 @@ def _lattice(torus: list[Physical], room: float) -> tuple[Markup, float, float]:
     def at(x: float, y: float, z: float) -> tuple[float, float]:
         return pad + (x + lean_x * z) * pitch, pad + depth + (y - lean_y * z) * pitch
 
-    links, chips = Markup(""), Markup("")
+    drawn: dict[str, list[str]] = {}
     size = max(5.0, min(12.0, pitch * (0.42 if nz == 1 else 0.4 / nz + 0.02)))
-    for z, y, x in itertools.product(reversed(range(nz)), range(ny), range(nx)):
-        place = (x, y, z)
+    for place in itertools.product(range(nx), range(ny), range(nz)):
         for i, axis in enumerate(torus):
-            links += _link(axis, i, place, at)
-        chips += _chip(torus, place, at, size)
+            _link(drawn, axis, i, place, at)
+    chips: dict[str, list[str]] = {}
+    for place in itertools.product(range(nx), range(ny), range(nz)):
+        x, y = (number(v - size / 2) for v in at(*place))
+        square = f"M{x} {y}h{number(size)}v{number(size)}h-{number(size)}z"
+        chips.setdefault(_chip(torus, place), []).append(square)
+    lattice = Markup("").join(
+        tag("path", d="".join(strokes), class_=class_)
+        for layer in (drawn, chips) for class_, strokes in layer.items()
+    )  # fmt: skip
     right, bottom = at(nx - 1, 0, nz - 1)[0], at(0, ny - 1, 0)[1]
-    return links + chips, bottom + pad, right + pad
+    return lattice, bottom + pad, right + pad
 
 
-def _link(axis: Physical, i: int, place: tuple[int, int, int],
-          at: Spot) -> Markup:  # fmt: skip
-    """The link from a chip to the next one along axis ``i``, or the stubs of a wrapping one."""
+def _link(drawn: dict[str, list[str]], axis: Physical, i: int, place: tuple[int, int, int],
+          at: Spot) -> None:  # fmt: skip
+    """Add the link from a chip to the next one along axis ``i``, or a wrapping one's stubs."""
     x0, y0 = at(*place)
     owner = axis.owner(place[i])
     class_ = f"link a-{owner}" if owner else "link"
-    step = [0, 0, 0]
-    step[i] = 1
-    x1, y1 = at(*(p + s for p, s in zip(place, step, strict=True)))
+    x1, y1 = at(*(p + (k == i) for k, p in enumerate(place)))
     if place[i] + 1 < axis.size:
-        return line(x0, y0, x1, y1, class_)
+        drawn.setdefault(class_, []).append(_stroke(x0, y0, x1, y1))
+        return
     if not axis.wraps:
-        return Markup("")
-    first = tuple(0 if k == i else p for k, p in enumerate(place))
-    fx, fy = at(*first)
+        return
+    fx, fy = at(*(0 if k == i else p for k, p in enumerate(place)))
     length = max(abs(x1 - x0), abs(y1 - y0))
     dx, dy = ((x1 - x0) * STUB / length, (y1 - y0) * STUB / length)
-    return line(x0, y0, x0 + dx, y0 + dy, f"{class_} stub") + line(
-        fx, fy, fx - dx, fy - dy, f"{class_} stub"
-    )
+    stubs = drawn.setdefault(f"{class_} stub", [])
+    stubs += [_stroke(x0, y0, x0 + dx, y0 + dy), _stroke(fx, fy, fx - dx, fy - dy)]
 
 
-def _chip(torus: list[Physical], place: tuple[int, int, int], at: Spot, size: float
-          ) -> Markup:  # fmt: skip
-    """A chip, filled with the colour of the mesh axis along which it meets the first chip."""
+def _stroke(x0: float, y0: float, x1: float, y1: float) -> str:
+    """A straight line of a path, from one point to another."""
+    to = f"H{number(x1)}" if y0 == y1 else f"V{number(y1)}" if x0 == x1 else ""
+    return f"M{number(x0)} {number(y0)}{to or f'L{number(x1)} {number(y1)}'}"
+
+
+def _chip(torus: list[Physical], place: tuple[int, int, int]) -> str:
+    """A chip's class: filled with the colour of the mesh axis along which it meets the first."""
     moved = {
         share.mesh
         for axis, position in zip(torus, place, strict=False)
         for share in axis.shares
         if (position // share.stride) % share.size
     }
-    class_ = "chip"
     if len(moved) == 1:
-        class_ = f"chip p-{moved.pop()}"
-    elif not moved:
-        class_ = "chip first"
-    x, y = at(*place)
-    where = ", ".join(str(p) for p in place[: len(torus)])
-    return rect(x - size / 2, y - size / 2, size, size, class_, f"chip {where}", 2)
+        return f"chip p-{moved.pop()}"
+    return "chip" if moved else "chip first"
 
 
 def _strips(axes: tuple[Physical, ...], left: float, y: float, width: float
