@@ -161,7 +161,8 @@ def stored_bytes(s: Setting, policy: Policy, counts: list[Number], layers: Any, 
                  ) -> Number:  # fmt: skip
     """Activations kept from forward to backward by the layers of a stage."""
     stored: Number = 0.0
-    for one, count, kind in zip(layers, counts, s.model.kind_prefixes, strict=True):
+    kinds = s.model.kind_prefixes  # name derivations only: the search asks for one kind at a time
+    for one, count, kind in zip(layers, counts, kinds, strict=False):
         whole, kept = kept_elements(one.stored_elements, policy)
         mixed = rename(kept * policy.every + whole * (1 - policy.every), "stored_elements")
         held = memory.stored_activation_bytes(mixed, count, flying, activation_scale(s))
