@@ -2,7 +2,7 @@
 
 usage: fit_stacks.py OUT_DIR FITTED_JSON [STACK...]
 
-FITTED_JSON is ``src/chipshift/validate/data/fitted.json``; a fit starts from what it holds.
+FITTED_JSON is ``src/chipshift/validate/data/fitted.json``, which `validate --cross` starts from.
 
 Constants set by hand (memory, kernels that a stack lacks) stand in BY_HAND with their evidence.
 """
@@ -17,8 +17,8 @@ from pathlib import Path
 import numpy as np
 
 from chipshift.validate.case import Case
-from chipshift.validate.fit import Fit, usable
-from chipshift.validate.free import ERAS, era
+from chipshift.validate.fit import Fit, supported, usable
+from chipshift.validate.free import ERAS, FAMILIES, Free, free_of, scopes_of
 from chipshift.validate.run import carried, read_data
 from chipshift.validate.score import summary
 
@@ -58,83 +58,89 @@ BY_HAND: dict[str, dict[str, tuple[float, str]]] = {
 }  # fmt: skip
 
 
-def number(value: float, evidence: str) -> str:
-    return f'{{ value = {value:.4g}, evidence = "{evidence}" }}'
+Lines = dict[tuple[str, str], list[str]]
 
 
-def constants(fit: Fit, x: np.ndarray, case: Case) -> dict[str, float]:
-    return {name: float(f"{v:.4g}") for name, v in fit.constants(x, case).items()}
+def steps(fit: Fit, x: np.ndarray) -> list[tuple[Free, str, str, float, str]]:
+    """Every factor and its evidence: what the runs say, and what is known beforehand alone."""
+    out = []
+    fitted = set()
+    for key, step in zip(fit.keys, x, strict=True):
+        free, prior = key.free, key.free.priors.get(key.value)
+        fitted.add((free.name, key.value))
+        where = {
+            "stack": f"of {fit.stack}",
+            "family": f"on {', '.join(FAMILIES.get(key.value, ()))}",
+            "chip": f"on {key.value}",
+            "release": f"of {fit.stack} from {key.value}",
+            "family_release": f"on {key.value.replace('@', ' from ')}",
+        }[key.scope]
+        runs = f"{key.runs} runs of {key.models} models {where}"
+        held = abs(step) < 0.05 * key.sd
+        evidence = f"held at its prior: {runs} say nothing of it" if held else f"fitted on {runs}"
+        if held and prior:
+            evidence = prior[1]
+        if key.scope == "stack" or prior or not held:
+            out.append((free, key.scope, key.value, step + (prior[0] if prior else 0.0), evidence))
+    reached = {v: s for r in fit.runs for s, vs in scopes_of(r.case).items() for v in vs}
+    for free in free_of(fit.stack):
+        for value, (step, evidence) in free.priors.items():
+            if value in reached and (free.name, value) not in fitted:
+                out.append((free, reached[value], value, step, evidence))
+    return out
 
 
-def table(title: str, values: dict[str, float], evidence: dict[str, str]) -> list[str]:
-    lines = [f"[{title}]"] if title else []
-    lines += [f"{k} = {number(v, evidence[k])}" for k, v in sorted(values.items())]
-    return [*lines, ""] if values else []
+def entry(free: Free, scope: str, step: float, evidence: str) -> str:
+    """One line of a table: the stack's own value, or the factor that a scope has."""
+    odds = free.prior / (1 - free.prior) * np.exp(step) if free.share else 0.0
+    value = odds / (1 + odds) if free.share else free.prior * np.exp(step)
+    kind = "value" if scope == "stack" else "odds" if free.share else "times"
+    figure = value if scope == "stack" else np.exp(step)
+    return f'{free.name} = {{ {kind} = {figure:.4g}, evidence = "{evidence}" }}'
 
 
-def write(stack: str, fit: Fit, x: np.ndarray) -> str:
-    """The stack's file: what all its runs share, then by chip, then by release."""
-    by_hand = BY_HAND.get(stack, {})
-    cases = [r.case for r in fit.runs]
-    found = {(c.chip, era(c)): constants(fit, x, c) for c in cases}
-    runs: dict[str, int] = defaultdict(int)
-    for c in cases:
-        runs[c.chip] += 1
+def write(fit: Fit, x: np.ndarray) -> str:
+    """The stack's file: its constants, then the factors of families, chips and releases."""
+    by_hand = BY_HAND.get(fit.stack, {})
     error = summary(list(np.expm1(fit.log_times(x) - fit.truth)))
-    names = sorted({n for values in found.values() for n in values} - set(by_hand))
-    shared = {
-        n: next(iter(found.values()))[n]
-        for n in names
-        if len({values[n] for values in found.values()}) == 1
-    }
-    rest = [n for n in names if n not in shared]
-    # A chip without runs takes the middle of those that have some, at their newest release.
-    newest = {c.chip: found[(c.chip, era(c))] for c in sorted(cases, key=era)}
-    middle = {n: float(f"{np.median([v[n] for v in newest.values()]):.4g}") for n in rest}
-    between = dict.fromkeys(rest, f"the middle of the {len(newest)} chips that have runs")
-    held = {
-        f.name
-        for (f, _), z, prior in zip(fit.keys, x, fit.prior, strict=True)
-        if abs(z - prior) < 0.01
-    }
-    evidence = {
-        n: f"held at its prior: the {len(cases)} runs of {stack} say nothing of it"
-        if n in held
-        else f"fitted on {len(cases)} measured runs of {stack}"
-        for n in names
-    }
+    lines: Lines = defaultdict(list)
+    for free, scope, value, step, evidence in steps(fit, x):
+        lines[scope, value].append(entry(free, scope, step, evidence))
+    hand = [f'{k} = {{ value = {v:.4g}, evidence = "{why}" }}' for k, (v, why) in by_hand.items()]
     out = [
-        f"# {stack}: fitted by benchmarks/calibration/fit_stacks.py on {len(cases)} runs "
+        f"# {fit.stack}: fitted by benchmarks/calibration/fit_stacks.py on {len(fit.runs)} runs "
         f"(median error {error.median_abs_rel:.1%}, p90 {error.p90_abs_rel:.1%})",
         "",
         "[constants]",
-        *(f"{k} = {number(v, why)}" for k, (v, why) in sorted(by_hand.items())),
-        *table("", shared, evidence)[:-1],
-        *table("", middle, between),
+        *sorted(hand),
+        *sorted(lines["stack", ""]),
+        "",
+        *tables(lines, ""),
     ]
-    chips = sorted(runs)
-    eras = ERAS.get(stack, ("",))
-    previous: dict[str, dict[str, float]] = {}
-    for chip in chips:
-        mine = [e for e in eras if (chip, e) in found]
-        values = {n: found[(chip, mine[0])][n] for n in rest}
-        here = dict.fromkeys(rest, f"fitted on {runs[chip]} runs on {chip}")
-        out += table(f"chip.{chip}", values, here)
-        previous[chip] = values
-    for e in eras:
-        changed = {}
-        for chip in chips:
-            if (chip, e) in found:
-                values = {n: v for n, v in found[(chip, e)].items() if n in rest}
-                changed[chip] = {n: v for n, v in values.items() if v != previous[chip][n]}
-                previous[chip] = values
-        if any(changed.values()):
-            out += ["[[release]]", f'since = "{e}"', ""]
-            for chip, values in changed.items():
-                n_runs = sum(c.chip == chip and era(c) == e for c in cases)
-                here = dict.fromkeys(values, f"fitted on {n_runs} runs on {chip} from {e}")
-                out += table(f"release.chip.{chip}", values, here)
+    for since in ERAS.get(fit.stack, ())[1:]:
+        one = {
+            ("family", value.partition("@")[0]): found
+            for (scope, value), found in lines.items()
+            if scope == "family_release" and value.endswith(f"@{since}")
+        }
+        own = lines.get(("release", since), [])
+        if own or one:
+            out += ["[[release]]", f'since = "{since}"', ""]
+            out += ["[release.constants]", *sorted(own), ""] if own else []
+            out += tables(one, "release.")
     return "\n".join(out).rstrip() + "\n"
+
+
+def tables(lines: Lines, under: str) -> list[str]:
+    """Tables of families, each with its chips, and of chips."""
+    out = []
+    for (scope, value), found in sorted(lines.items()):
+        if scope in ("family", "chip"):
+            chips = ", ".join(f'"{name}"' for name in FAMILIES.get(value, ()))
+            out += [f"[{under}{scope}.{value}]"]
+            out += [f"chips = [{chips}]"] if scope == "family" else []
+            out += [*sorted(found), ""]
+    return out
 
 
 INHERITS = {
@@ -161,15 +167,15 @@ def main() -> None:
         if sys.argv[3:] and stack not in sys.argv[3:]:
             continue
         runs = usable(cases)
-        if len(runs) < 3 or stack in INHERITS:
+        if not supported([run.case for run in runs]) or stack in INHERITS:
             continue
         fit = Fit(runs)
-        x = fit.solve(fit.stored())
-        known = json.loads(store.read_text()) if store.is_file() else {}
+        x = fit.solve()
+        stored = json.loads(store.read_text()) if store.is_file() else {}
         store.write_text(
-            json.dumps(known | {stack: fit.values(x)}, indent=1, sort_keys=True) + "\n"
+            json.dumps(stored | {stack: fit.values(x)}, indent=1, sort_keys=True) + "\n"
         )
-        (out / f"{stack}.toml").write_text(write(stack, fit, x))
+        (out / f"{stack}.toml").write_text(write(fit, x))
         print(stack, summary(list(np.expm1(fit.log_times(x) - fit.truth))), flush=True)
 
 

@@ -2,14 +2,26 @@
 
 from __future__ import annotations
 
+import re
+from collections.abc import Iterator
+from typing import Any
+
 import pytest
 
 from chipshift.errors import InputError
 from chipshift.estimate import stack as stacks
 from chipshift.estimate.estimate import error_band
-from chipshift.estimate.score import expert_overlap, handover, host_time, other_time, routed_ops
+from chipshift.estimate.score import (
+    expert_overlap,
+    handover,
+    hiding_time,
+    host_time,
+    other_time,
+    routed_ops,
+)
 from chipshift.estimate.traffic import in_place, node_latency
 from chipshift.parallel.traffic import once_per_node
+from chipshift.validate.free import MIN_MODELS, MIN_RUNS
 
 
 def test_a_token_crosses_to_a_node_once() -> None:
@@ -42,6 +54,13 @@ def test_virtual_stages_hide_the_expert_exchange() -> None:
     assert expert_overlap(0.1, 0.8, 1.0) == pytest.approx(0.1)
 
 
+def test_virtual_stages_hide_the_gradient_sum_behind_a_round_of_microbatches() -> None:
+    # 3 s a microbatch: alone without virtual stages, a round of pp = 4 with them, 2 at most of 2
+    assert hiding_time(3.0, 4.0, 1.0, 16.0) == pytest.approx(3.0)
+    assert hiding_time(3.0, 4.0, 3.0, 16.0) == pytest.approx(12.0)
+    assert hiding_time(3.0, 4.0, 3.0, 2.0) == pytest.approx(6.0)
+
+
 def test_experts_launch_ops_of_their_own() -> None:
     # 20 + 40 for routing + 4 for each of 128 / 8 = 16 experts
     assert routed_ops(20.0, 40.0, 4.0, 128.0, 8.0) == pytest.approx(124.0)
@@ -60,12 +79,20 @@ STACK = """
 [constants]
 matmul_scale = 0.8
 memory_scale = { value = 0.5, evidence = "made up" }
+tp_overlap = 0.5
+[family.hopper]
+chips = ["h100", "h200"]
+tp_overlap = { odds = 3, evidence = "made up too" }
+memory_scale = { times = 1.2, evidence = "more" }
 [chip.h100]
 matmul_scale = 0.7
 [[release]]
 since = "25.02"
 [release.chip.h100]
 matmul_scale = 0.75
+[release.family.hopper]
+chips = ["h100", "h200"]
+memory_scale = { times = 0.5, evidence = "and less" }
 [[release]]
 since = "26.06"
 [release.constants]
@@ -89,9 +116,18 @@ def test_a_chip_overrides_its_stack_and_a_release_both() -> None:
     assert stacks.stack("megatron", "a100").matmul_scale == 0.8
     assert stacks.stack("megatron@24.11", "h100").matmul_scale == 0.7
     assert stacks.stack("megatron@25.04", "h100").matmul_scale == 0.75
-    assert stacks.stack("megatron@25.04", "h100").memory_scale == 0.5
     newest = stacks.stack("megatron", "h100")
     assert (newest.matmul_scale, newest.memory_scale) == (0.75, 0.9)
+
+
+@pytest.mark.usefixtures("made_up")
+def test_factors_multiply_a_value_or_its_odds() -> None:
+    assert stacks.stack("megatron@24.11", "a100").memory_scale == 0.5
+    assert stacks.stack("megatron@24.11", "h200").memory_scale == pytest.approx(0.6)
+    # a release's factor stands on the family's: 0.5 × 1.2 × 0.5
+    assert stacks.stack("megatron@25.04", "h200").memory_scale == pytest.approx(0.3)
+    # odds of one to one, times three: three to one
+    assert stacks.stack("megatron", "h100").tp_overlap == pytest.approx(0.75)
 
 
 @pytest.mark.usefixtures("made_up")
@@ -101,7 +137,35 @@ def test_a_stack_without_runs_takes_anothers_constants() -> None:
 
 @pytest.mark.usefixtures("made_up")
 def test_constants_name_their_evidence() -> None:
-    assert stacks.sources("megatron@24.11", "h100")["memory_scale"] == "made up"
+    assert stacks.sources("megatron@24.11", "h100")["memory_scale"] == "made up; more"
+
+
+FITTED = re.compile(r"(\d+) runs of (\d+) models")
+
+
+def entries(table: dict[str, Any]) -> Iterator[str]:
+    """Every evidence in a stack's file."""
+    for value in table.values():
+        if isinstance(value, dict):
+            if "evidence" in value:
+                yield str(value["evidence"])
+            else:
+                yield from entries(value)
+        if isinstance(value, list):
+            for one in value:
+                if isinstance(one, dict):
+                    yield from entries(one)
+
+
+@pytest.mark.parametrize("name", sorted(set(stacks.STACKS) - {"nanotron"}))  # one sweep, one chip
+def test_no_constant_is_fitted_on_fewer_than_three_runs_of_two_models(name: str) -> None:
+    """The evidence in the files says on how many; one by hand names its source instead."""
+    for evidence in entries(stacks._data(name)):
+        if evidence.startswith("fitted on"):
+            found = FITTED.search(evidence)
+            assert found, f"{name}: {evidence}"
+            assert int(found[1]) >= MIN_RUNS
+            assert int(found[2]) >= MIN_MODELS
 
 
 def test_an_unknown_stack_is_named_with_the_nearest() -> None:

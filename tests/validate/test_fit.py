@@ -8,8 +8,8 @@ import numpy as np
 import pytest
 
 from chipshift.validate.case import Case, Measured
-from chipshift.validate.fit import Fit, prepared
-from chipshift.validate.free import era, scope_of
+from chipshift.validate.fit import Fit, keys_of, prepared
+from chipshift.validate.free import MIN_MODELS, MIN_RUNS, Free, era, scopes_of
 
 from .test_records import case
 
@@ -41,18 +41,47 @@ def test_leaving_runs_out_comes_near_a_fit_without_them() -> None:
     slow = replace(cases[0], measured=Measured(1.2 * (cases[0].measured.step_time_s or 0)))
     fit = Fit([prepared(one) for one in (slow, *cases[1:])])
     x = fit.solve()
-    fit.normal(x, np.ones(len(fit.runs)))
+    keep = np.array([0.0] + [1.0] * (len(cases) - 1))
     rest = range(1, len(cases))
-    quick = fit.log_times(fit.without(x, [0]), rest)
+    quick = fit.log_times(fit.linear(x).solved(x, keep), rest)
     alone = Fit([prepared(one) for one in cases[1:]])
     assert np.abs(quick - alone.log_times(alone.solve())).max() < 0.05
 
 
 @pytest.mark.parametrize(
     ("release", "expected"),
-    [("23.04", "00"), ("24.11", "24.04"), ("26.08", "26.06"), ("", "26.06")],
-)
+    [("23.04", "00"), ("24.11", "24.04"), ("26.02.01", "26.02.01"), ("26.08", "26.06"),
+     ("", "26.06")],
+)  # fmt: skip
 def test_a_run_belongs_to_the_last_era_its_release_reached(release: str, expected: str) -> None:
-    run = replace(case(), release=release)
-    assert era(run) == expected
-    assert scope_of(run, "chip_era") == f"h100@{expected}"
+    assert era(replace(case(), release=release)) == expected
+
+
+def test_a_release_stands_on_those_before_it() -> None:
+    shared = scopes_of(replace(case(), chip="gb200", release="25.09"))
+    assert shared["release"] == ("24.04", "25.04", "25.09")
+    assert shared["family"] == ("blackwell",)
+    assert shared["chip"] == ("gb200",)
+
+
+def factors(members: list[Case]) -> set[str]:
+    free = Free("matmul_scale", 0.9, 0.1, spread={"chip": 0.1, "release": 0.1})
+    return {key.label for key in keys_of(members, [free])}
+
+
+def test_a_chip_has_a_constant_only_from_three_runs_of_two_models() -> None:
+    assert (MIN_RUNS, MIN_MODELS) == (3, 2)
+    one = replace(case(), chip="h100", model="a", release="24.04")
+    many = [replace(one, chip="a100", model=model) for model in "abcd"]
+    chip = "matmul_scale@chip:h100"
+    assert chip not in factors([*many, one, replace(one, model="b")])  # two runs
+    assert chip not in factors([*many, one, one, one])  # one model
+    assert chip in factors([*many, one, one, replace(one, model="b")])
+
+
+def test_a_release_is_spoken_for_by_its_own_runs_alone() -> None:
+    # the later release stands on 25.04 but says nothing of it by itself
+    old = [replace(case(), model=model, release="24.04") for model in "abc"]
+    new = [replace(case(), model=model, release="25.09") for model in "abc"]
+    assert "matmul_scale@release:25.04" not in factors([*old, *new])
+    assert "matmul_scale@release:25.09" in factors([*old, *new])

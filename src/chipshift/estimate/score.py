@@ -266,13 +266,15 @@ def _collectives(s: Setting, c: Columns, choice: Choice, policy: remat.Policy, c
     if choice.optimizer_sharding == "zero2":
         # gradients live in shards: every microbatch scatters its own, weights are gathered once
         dp = dp / 2 * (1 + n)
+    after_s = rename(hiding_time(backward_s, c.pp, c.vpp, n), "hiding_backward_s")
+    before_s = rename(hiding_time(forward_s, c.pp, c.vpp, n), "hiding_forward_s")
     if choice.optimizer_sharding == "none":
-        dp_exposed = exposed_behind(dp, backward_s, st.dp_overlap, st.comm_tax)
+        dp_exposed = exposed_behind(dp, after_s, st.dp_overlap, st.comm_tax)
     else:
         half = rename(dp / 2, "gradient_scatter_s")
-        scatter = exposed_behind(half, backward_s, st.dp_overlap, st.comm_tax)
+        scatter = exposed_behind(half, after_s, st.dp_overlap, st.comm_tax)
         gathers = exposed_behind(
-            rename(half, "weight_gather_s"), forward_s, st.dp_overlap, st.comm_tax
+            rename(half, "weight_gather_s"), before_s, st.dp_overlap, st.comm_tax
         )
         dp_exposed = rename(scatter, "exposed_scatter_s") + rename(gathers, "exposed_gather_s")
     pp = common.transfer * n * c.vpp * 2
@@ -293,6 +295,16 @@ def _collectives(s: Setting, c: Columns, choice: Choice, policy: remat.Policy, c
         {axis: rename(v, name.format("total_" + axis)) for axis, v in total.items()},
         {axis: rename(v, name.format("exposed_" + axis)) for axis, v in exposed.items()},
     )
+
+
+@formula(unit="s", source="virtual stages: the first and last pp microbatches go chunk by chunk")
+def hiding_time(compute_s: Number, pp: Number, vpp: Number, microbatches: Number) -> Number:
+    """Compute that can hide the gradient sum: of one microbatch, or of a round of virtual stages.
+
+    A stage's chunk is through with its last microbatch while the other chunks still have a round
+    of pp microbatches before them.
+    """
+    return compute_s * np.where(vpp > 1, np.minimum(pp, microbatches), 1.0)
 
 
 def launched_ops(layer: Layer, ep: Number, stack: Stack) -> Number:

@@ -139,7 +139,13 @@ def setting(job: TrainJob, machine: Machine, stack_name: str) -> Setting:
 
 
 def for_job(constants: Stack, job: TrainJob, family: str) -> Stack:
-    """The stack's constants with what the job's flags say of its kernels."""
+    """The stack's constants with what the job's flags and precision say of its kernels."""
+    if job.precision.value.compute == "mxfp8":
+        constants = replace(
+            constants,
+            narrow_matmul_scale=constants.narrow_matmul_scale * constants.mxfp8_scale,
+            grouped_scale=constants.grouped_scale / constants.mxfp8_scale,
+        )
     older = any(f.kind == "attention_kernel" and f.value == "flash" for f in job.flags)
     if family != "tpu" or not older:
         return constants

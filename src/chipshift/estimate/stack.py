@@ -1,9 +1,9 @@
 """The software stack of a run: what it fuses, overlaps and keeps, and what it is seen to reach.
 
-Data in ``stacks/<name>.toml``: each figure with its evidence, and per-chip overrides in
-``[chip.<key>]``; a stack whose speed moved with its releases has ``[[release]]`` blocks with the
-same tables, and ``stack@YY.MM`` names one. Constants are per stack and chip, never per model or
-run.
+Data in ``stacks/<name>.toml``: each figure with its evidence, and factors of it for families of
+chips (``[family.<name>]``) and single chips (``[chip.<key>]``); a stack whose speed moved with its
+releases has ``[[release]]`` blocks with the same tables, and ``stack@YY.MM`` names one. Constants
+are per stack and chip, never per model or run.
 """
 
 from __future__ import annotations
@@ -31,6 +31,7 @@ class Stack:
             the kernel is measured alone; below 1 slower).
         narrow_matmul_scale, grouped_scale: the same for matmuls in 8 bits or fewer, and for the
             grouped matmuls of routed experts, on top of matmul_scale.
+        mxfp8_scale: speed of 8-bit matmuls scaled by blocks of 32 over those scaled by tensor.
         collective_scale: speed of weight gathers and gradient reductions over the same alone.
         plain_flash_scale: attention's speed where the run's notes say the older flash kernel on a
             TPU and not splash attention.
@@ -86,6 +87,7 @@ class Stack:
     memory_scale: float = 1.0
     narrow_matmul_scale: float = 1.0
     grouped_scale: float = 1.0
+    mxfp8_scale: float = 1.0
     collective_scale: float = 1.0
     plain_flash_scale: float = 1.0
     norm_passes: float = 4.0
@@ -161,28 +163,52 @@ def stack(name: str, chip_key: str) -> Stack:
     numbers = {field.name for field in fields(Stack)} - {"name"}
     chosen: dict[str, float] = {}
     for table in _tables(base, release, chip_key):
-        chosen |= {key: _number(entry) for key, entry in table.items() if key in numbers}
+        for key, entry in table.items():
+            if key in numbers:
+                chosen[key] = _applied(entry, chosen.get(key, getattr(Stack, key)))
     return replace(Stack(name), **chosen)  # type: ignore[arg-type]
 
 
 def _tables(base: str, release: str, chip_key: str) -> list[dict[str, Any]]:
-    """Tables of constants that hold, the later overriding: stack, chip, then each release reached.
+    """Tables of constants that hold, in order: stack, family, chip, then each release reached.
 
-    A stack without runs of its own names another in ``inherits``, whose constants its own override.
+    A stack without runs of its own names another in ``inherits``, whose constants its own follow.
     ``[[release]]`` blocks stand oldest first and say ``since``; without a release the newest holds.
     """
     data = _data(base)
     inherits = data.get("inherits")
     found = _tables(str(inherits), release, chip_key) if inherits else []
-    found += [data.get("constants", {}), data.get("chip", {}).get(chip_key, {})]
+    found += _of_chip(data, chip_key)
     for block in data.get("release", []):
         if not release or release >= str(block["since"]):
-            found += [block.get("constants", {}), block.get("chip", {}).get(chip_key, {})]
+            found += _of_chip(block, chip_key)
     return found
 
 
-def _number(entry: Any) -> float:
-    return float(entry["value"] if isinstance(entry, dict) else entry)
+def _of_chip(block: dict[str, Any], chip_key: str) -> list[dict[str, Any]]:
+    """What a file or one of its releases says of a chip, from the widest table to the chip's own.
+
+    A family's table names its chips.
+    """
+    families = block.get("family", {}).values()
+    return [
+        block.get("constants", {}),
+        *(family for family in families if chip_key in family["chips"]),
+        block.get("chip", {}).get(chip_key, {}),
+    ]
+
+
+def _applied(entry: Any, before: float) -> float:
+    """A constant after an entry: ``value`` replaces it, ``times`` and ``odds`` multiply it or its
+    odds."""
+    if not isinstance(entry, dict):
+        return float(entry)
+    if "times" in entry:
+        return before * float(entry["times"])
+    if "odds" in entry:
+        odds = before / (1 - before) * float(entry["odds"])
+        return odds / (1 + odds)
+    return float(entry["value"])
 
 
 def sources(name: str, chip_key: str) -> dict[str, str]:
@@ -190,7 +216,11 @@ def sources(name: str, chip_key: str) -> dict[str, str]:
     base, _, release = name.partition("@")
     out = {"": f"default for stacks without own evidence (estimate/stack.py), stack {name}"}
     for table in _tables(base, release, chip_key):
-        out |= {k: str(e["evidence"]) for k, e in table.items() if isinstance(e, dict)}
+        for key, entry in table.items():
+            if isinstance(entry, dict):
+                evidence = str(entry["evidence"])
+                known = out.get(key) if "value" not in entry else None
+                out[key] = f"{known}; {evidence}" if known else evidence
     return out
 
 

@@ -113,7 +113,9 @@ def _plain(entry: Any) -> float:
     return float(entry["value"] if isinstance(entry, dict) else entry)
 
 
-DTYPE_FALLBACK = {"tf32": "bf16", "fp16": "bf16", "nvfp4": "fp4", "mxfp8": "fp8", "mxfp4": "fp4"}
+DTYPE_FALLBACK = {"tf32": "bf16", "fp16": "bf16", "fp4": "nvfp4", "mxfp8": "fp8",
+                  "mxfp4": "nvfp4"}  # fmt: skip
+"""The dtype whose matmul table stands in where a dtype has none of its own."""
 
 
 def matmul_kernel(chip: Chip, dtype: str, in_bytes: float, out_bytes: float = 2.0) -> MatmulKernel:

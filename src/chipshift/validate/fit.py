@@ -1,8 +1,10 @@
-"""Fitting a stack's constants on measured runs: least squares on log step time, held by priors.
+"""Fitting a stack's constants on measured runs: ridge regression on log step time.
 
-Runs weigh by 1/√(their number) within a configuration, so that a publisher's repeats of one count
-little more than once; errors beyond 10 % pull with constant force (Huber), so that one odd run
-cannot bend a constant.
+Each constant is the stack's value times factors of what a run shares with others (``free``), all
+held by priors; the log of a step time is near enough linear in their logs for a few Gauss-Newton
+steps. Runs weigh by 1/√(their number) within a configuration, so that a publisher's repeats of one
+count little more than once; errors beyond 10 % pull with constant force (Huber), so that one odd
+run cannot bend a constant.
 """
 
 from __future__ import annotations
@@ -11,7 +13,7 @@ import functools
 import json
 import math
 from collections import Counter
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 from importlib import resources
 from typing import Any
@@ -26,7 +28,7 @@ from chipshift.estimate.score import AXES, Score, score
 from chipshift.estimate.setting import Setting, for_job, setting
 from chipshift.machines.names import parse_machine
 from chipshift.validate.case import Case
-from chipshift.validate.free import FIXED, Free, free_of, scope_of
+from chipshift.validate.free import FIXED, MIN_MODELS, MIN_RUNS, Free, free_of, scopes_of
 
 Floats = Any
 NOISE, LARGE, STEP = 0.05, 0.10, 0.03
@@ -43,17 +45,18 @@ class Run:
     choices: list[Choice]
     chosen: int = 0
 
-    def score(self, constants: dict[str, float], choice: int | None = None) -> Score:
+    def score(self, constants: dict[str, Any], choice: int | None = None) -> Score:
+        """The score under other constants: floats, or arrays of several values at once."""
         s = self.setting
-        stack = replace(s.stack, **constants)  # type: ignore[arg-type]
+        stack = replace(s.stack, **constants)
         s = replace(s, stack=for_job(stack, s.job, s.machine.chip.family))
         return score(s, self.columns, self.choices[self.chosen if choice is None else choice])
 
-    def step_time_s(self, constants: dict[str, float]) -> float:
+    def step_time_s(self, constants: dict[str, Any]) -> Any:
         found = self.score(constants)
-        return float(sum(found.time.values()) + sum(found.exposed[axis] for axis in AXES))
+        return sum(found.time.values()) + sum(found.exposed[axis] for axis in AXES)
 
-    def choose(self, constants: dict[str, float]) -> None:
+    def choose(self, constants: dict[str, Any]) -> None:
         """Take the least rematerialisation that fits under these constants."""
         for i in range(len(self.choices)):
             self.chosen = i
@@ -93,133 +96,182 @@ def usable(cases: Sequence[Case]) -> list[Run]:
     return out
 
 
+@dataclass(frozen=True)
+class Key:
+    """One fitted number: the stack's value of a constant, or a factor of it.
+
+    Attributes:
+        scope, value: ``stack`` and '', or what the factor is shared by (``chip``, ``gb200``).
+        runs, models: how many runs, of how many models, share it.
+    """
+
+    free: Free
+    scope: str
+    value: str
+    sd: float
+    runs: int
+    models: int
+
+    @property
+    def label(self) -> str:
+        """Name in the stored fit: ``memory_scale``, ``memory_scale@chip:v6e``."""
+        return self.free.name + (f"@{self.scope}:{self.value}" if self.value else "")
+
+
+def keys_of(cases: Sequence[Case], free: Sequence[Free]) -> list[Key]:
+    """Every number that the runs can speak for; a factor with too few runs or models is none."""
+    out = []
+    shared: dict[tuple[str, str], list[Case]] = {}
+    for case in cases:
+        for scope, values in scopes_of(case).items():
+            for value in values[-1:]:  # of the releases that a run stands on, its own
+                shared.setdefault((scope, value), []).append(case)
+    for one in free:
+        out.append(Key(one, "stack", "", one.sd, len(cases), models(cases)))
+        for (scope, value), members in sorted(shared.items()):
+            if scope in one.spread and supported(members):
+                sd = one.spread[scope]
+                out.append(Key(one, scope, value, sd, len(members), models(members)))
+    return out
+
+
+def models(cases: Sequence[Case]) -> int:
+    """Different models among runs."""
+    return len({case.model for case in cases})
+
+
+def supported(members: Sequence[Case]) -> bool:
+    """Whether so many runs of so many models may have a constant of their own."""
+    return len(members) >= MIN_RUNS and models(members) >= MIN_MODELS
+
+
 class Fit:
-    """The least-squares problem of one stack: ``x`` are its constants in log or log-odds."""
+    """The least-squares problem of one stack: ``x`` are its keys' steps from their priors, in log
+    or log-odds."""
 
     def __init__(self, runs: list[Run]) -> None:
         self.runs = runs
         self.stack = runs[0].case.stack
-        self.keys: list[tuple[Free, str]] = []
-        for free in free_of(self.stack):
-            for value in sorted({scope_of(r.case, free.scope) for r in runs}):
-                self.keys.append((free, value))
-        self.prior = np.array([_in(f, f.priors.get(v, f.prior)) for f, v in self.keys])
-        self.sd = np.array([f.sd for f, _ in self.keys])
-        self.truth = np.log([r.case.measured.step_time_s or 1.0 for r in runs])
-        same = Counter(_configuration(r.case) for r in runs)
-        self.weight = np.array([same[_configuration(r.case)] ** -0.5 for r in runs])
-        self.uses = [
-            [i for i, (f, v) in enumerate(self.keys) if scope_of(r.case, f.scope) == v]
-            for r in runs
-        ]
+        cases = [run.case for run in runs]
+        free = free_of(self.stack)
+        self.names = [one.name for one in free]
+        self.share = np.array([one.share for one in free])
+        self.keys = keys_of(cases, free)
+        self.of = np.array([self.names.index(key.free.name) for key in self.keys])
+        scopes = [scopes_of(case) for case in cases]
+        self.uses = np.array(
+            [[k.scope == "stack" or k.value in one[k.scope] for k in self.keys] for one in scopes]
+        )
+        self.base = np.array([[_in(f, f.prior) + _known(f, one) for f in free] for one in scopes])
+        self.sd = np.array([key.sd for key in self.keys])
+        self.truth = np.log([case.measured.step_time_s or 1.0 for case in cases])
+        same = Counter(map(_configuration, cases))
+        self.weight = np.array([1 / same[_configuration(case)] for case in cases]) / NOISE**2
 
     def stored(self) -> Floats:
-        """The constants of the last fit that the package carries, else their priors."""
+        """The last fit that the package carries; 0, the prior, for what it does not know."""
         known = stored_fits().get(self.stack, {})
-        return np.array(
-            [
-                _in(free, known[name]) if (name := label(free, value)) in known else prior
-                for (free, value), prior in zip(self.keys, self.prior, strict=True)
-            ]
-        )
+        return np.array([known.get(key.label, 0.0) for key in self.keys])
 
-    def constants(self, x: Floats, case: Case) -> dict[str, float]:
-        """The constants that hold for a run: own values, times those of narrower scopes."""
-        out = dict(FIXED.get(self.stack, {}))
-        factors: dict[str, float] = {}
-        for i, (free, value) in enumerate(self.keys):
-            if scope_of(case, free.scope) != value:
-                continue
-            if free.times:
-                factors[free.name] = factors.get(free.name, 1.0) * _out(free, x[i])
-            else:
-                out[free.name] = _out(free, x[i])
-        return out | {name: out[name] * factor for name, factor in factors.items()}
+    def values(self, x: Floats) -> dict[str, float]:
+        """The fit by label, to be stored."""
+        return {key.label: round(float(z), 5) for key, z in zip(self.keys, x, strict=True)}
+
+    def constants(self, x: Floats, row: int, names: Sequence[str] = ()) -> dict[str, Any]:
+        """The constants that hold for a run; each of ``names`` an array with its own step last."""
+        used = np.where(self.uses[row], x, 0.0)
+        z = self.base[row] + np.bincount(self.of, used, len(self.names))
+        at = [np.full(len(names) + 1, one) if names else one for one in z]
+        for i, name in enumerate(names):
+            at[self.names.index(name)][i + 1] += STEP
+        free = zip(self.names, self.share, at, strict=True)
+        return FIXED.get(self.stack, {}) | {
+            name: 1 / (1 + np.exp(-v)) if share else np.exp(v) for name, share, v in free
+        }
 
     def log_times(self, x: Floats, rows: Sequence[int] | None = None) -> Floats:
         """Log of the predicted step times."""
         chosen = range(len(self.runs)) if rows is None else rows
-        return np.array(
+        return np.array([math.log(self.runs[j].step_time_s(self.constants(x, j))) for j in chosen])
+
+    def slopes(self, x: Floats) -> tuple[Floats, Floats]:
+        """Log times at ``x``, and their derivatives by key, from one evaluation a run."""
+        logs = np.array(
             [
-                math.log(self.runs[j].step_time_s(self.constants(x, self.runs[j].case)))
-                for j in chosen
+                np.log(run.step_time_s(self.constants(x, j, self.names)))
+                for j, run in enumerate(self.runs)
             ]
         )
+        by_name = (logs[:, 1:] - logs[:, :1]) / STEP
+        return logs[:, 0], by_name[:, self.of] * self.uses
 
     def loss(self, x: Floats) -> float:
         size = np.abs(self.log_times(x) - self.truth)
         pull = np.where(size < LARGE, size**2 / 2, LARGE * (size - LARGE / 2))
-        held = ((x - self.prior) / self.sd) ** 2 / 2
-        return float(np.sum(self.weight**2 * pull) / NOISE**2 + np.sum(held))
-
-    def jacobian(self, x: Floats, at: Floats) -> Floats:
-        """Derivative of the log times, by differences; only of the runs that use a constant."""
-        out = np.zeros((len(self.runs), len(x)))
-        for i in range(len(x)):
-            rows = [j for j in range(len(self.runs)) if i in self.uses[j]]
-            moved = x.copy()
-            moved[i] += STEP
-            out[rows, i] = (self.log_times(moved, rows) - at[rows]) / STEP
-        return out
-
-    def normal(self, x: Floats, keep: Floats) -> tuple[Floats, Floats]:
-        """Matrix and right-hand side of a Gauss-Newton step over the runs that ``keep`` weighs."""
-        at = self.log_times(x)
-        error, slope = at - self.truth, self.jacobian(x, at)
-        huber = np.where(np.abs(error) <= LARGE, 1.0, LARGE / np.maximum(np.abs(error), LARGE))
-        self.slope, self.pull = slope, huber * self.weight**2 / NOISE**2
-        self.error = error
-        return self.reduced(x, keep)
-
-    def reduced(self, x: Floats, keep: Floats) -> tuple[Floats, Floats]:
-        """As ``normal`` at the last point, with other runs kept."""
-        w = self.pull * keep
-        matrix = self.slope.T @ (w[:, None] * self.slope) + np.diag(1 / self.sd**2)
-        return matrix, self.slope.T @ (w * self.error) + (x - self.prior) / self.sd**2
-
-    def values(self, x: Floats) -> dict[str, float]:
-        """The fitted values by label, to be stored."""
-        return {
-            label(free, value): float(f"{_out(free, z):.6g}")
-            for (free, value), z in zip(self.keys, x, strict=True)
-        }
+        return float(np.sum(self.weight * pull) + np.sum((x / self.sd) ** 2) / 2)
 
     def choose(self, x: Floats) -> None:
         """Take the least rematerialisation that fits wherever a source does not state it."""
-        for run in self.runs:
+        for j, run in enumerate(self.runs):
             if len(run.choices) > 1:
-                run.choose(self.constants(x, run.case))
+                run.choose({k: float(v) for k, v in self.constants(x, j).items()})
 
-    def solve(self, start: Floats | None = None, most: int = 15) -> Floats:
+    def solve(self, start: Floats | None = None, most: int = 12) -> Floats:
         """Gauss-Newton with halving; an unstated remat is chosen anew in the first steps."""
-        x = self.prior.copy() if start is None else start.copy()
-        everything = np.ones(len(self.runs))
+        x = np.zeros(len(self.keys)) if start is None else start.copy()
         for step in range(most):
-            if step < 5:
+            if step < 3:
                 self.choose(x)
-            matrix, right = self.normal(x, everything)
-            move = np.clip(-np.linalg.solve(matrix, right), -0.6, 0.6)
+            near = self.linear(x)
+            move = np.clip(near.solved(x) - x, -0.6, 0.6)
             before, size = self.loss(x), 1.0
             while size > 0.06 and self.loss(x + size * move) >= before:
                 size /= 2
             if size <= 0.06:
                 break
             x = x + size * move
-            if step >= 5 and before - self.loss(x) < 0.2:
+            if step >= 3 and before - self.loss(x) < 0.2:
                 break
         return x
 
-    def without(self, x: Floats, left_out: Sequence[int]) -> Floats:
-        """The constants with some runs left out: one Gauss-Newton step from the full fit."""
-        keep = np.ones(len(self.runs))
-        keep[list(left_out)] = 0.0
-        matrix, right = self.reduced(x, keep)
-        return x - np.clip(np.linalg.solve(matrix, right), -0.6, 0.6)
+    def linear(self, x: Floats) -> Linear:
+        """The problem as it looks from ``x``."""
+        at, slope = self.slopes(x)
+        return Linear(x, at - self.truth, slope, self.weight, self.sd)
 
 
-def label(free: Free, value: str) -> str:
-    """Name of one fitted value: ``memory_scale/chip:v6e``, with × where it multiplies."""
-    return f"{free.name}/{'×' if free.times else ''}{free.scope}:{value}"
+@dataclass(frozen=True)
+class Linear:
+    """A fit with log times taken as linear about a point.
+
+    Attributes:
+        error: log of predicted over measured at ``at``; ``slope`` its derivative by key.
+    """
+
+    at: Floats
+    error: Floats
+    slope: Floats
+    weight: Floats
+    sd: Floats
+
+    def solved(self, x: Floats, keep: Floats | None = None, allowed: Floats | None = None,
+               rounds: int = 3) -> Floats:  # fmt: skip
+        """The keys that fit best, reweighted for odd runs a few times.
+
+        Args:
+            x: where to begin.
+            keep: weight of each run, 0 to leave it out.
+            allowed: which keys may differ from 0.
+        """
+        keep = np.ones(len(self.error)) if keep is None else keep
+        sd = self.sd if allowed is None else np.where(allowed, self.sd, 1e-6)
+        for _ in range(rounds):
+            size = np.abs(self.error + self.slope @ (x - self.at))
+            w = self.weight * keep * np.where(size <= LARGE, 1.0, LARGE / np.maximum(size, LARGE))
+            matrix = self.slope.T @ (w[:, None] * self.slope) + np.diag(1 / sd**2)
+            right = self.slope.T @ (w * (self.slope @ self.at - self.error))
+            x = np.linalg.solve(matrix, right)
+        return x
 
 
 @functools.cache
@@ -235,9 +287,10 @@ def _configuration(case: Case) -> tuple[Any, ...]:
     return (case.chip, case.model, case.precision, case.chips, case.job.seq_len.value, plan)
 
 
+def _known(free: Free, scopes: Mapping[str, tuple[str, ...]]) -> float:
+    """Steps from the prior that are known beforehand for what a run stands on."""
+    return sum(free.priors[v][0] for values in scopes.values() for v in values if v in free.priors)
+
+
 def _in(free: Free, value: float) -> float:
     return math.log(value / (1 - value)) if free.share else math.log(value)
-
-
-def _out(free: Free, x: float) -> float:
-    return 1 / (1 + math.exp(-x)) if free.share else math.exp(x)

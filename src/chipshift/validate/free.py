@@ -1,18 +1,33 @@
 """Which constants of a stack are fitted on measured runs, over what they are shared, and what holds
-them where the runs say little."""
+them where the runs say little.
+
+Every constant has one value that all runs of the stack share, held at a prior, and factors for
+what a run shares with others: its family of chips, its chip, its release. Each factor is held at 1,
+and exists only where at least ``MIN_RUNS`` runs of ``MIN_MODELS`` models speak for it.
+"""
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from dataclasses import dataclass, field
 
 from chipshift.validate.case import Case
 
+MIN_RUNS, MIN_MODELS = 3, 2
+"""Runs and different models that a constant of a stack, chip, family or release needs."""
+
 ERAS: dict[str, tuple[str, ...]] = {
-    "megatron": ("00", "24.04", "25.04", "25.09", "26.02", "26.06"),
+    "megatron": ("00", "24.04", "25.04", "25.09", "25.11", "26.02", "26.02.01", "26.06"),
     "nanotron": ("0", "1"),
 }
 """Releases of a stack from which its constants may differ. Megatron's are NeMo containers (the
 runs name them); nanotron's 1 is its repaired pipeline engine (the sweep's ``after_pp_fix``)."""
+
+FAMILIES: dict[str, tuple[str, ...]] = {
+    "hopper": ("h100", "h200"),
+    "blackwell": ("b200", "b300", "gb200", "gb300"),
+}
+"""Chips of one architecture, whose kernels are the same programs."""
 
 
 @dataclass(frozen=True)
@@ -21,20 +36,20 @@ class Free:
 
     Attributes:
         name: field of ``Stack``.
-        scope: ``stack``, ``chip``, ``era`` or ``chip_era``: what one value is shared over.
-        prior: where it is held; ``sd`` how firmly, in its log (share: in its log-odds).
+        prior: where the stack's value is held, ``sd`` how firmly, in its log (share: log-odds).
         share: it lies between 0 and 1.
-        times: it multiplies the value of a wider scope instead of standing for itself.
-        priors: by the value of the scope, where one prior does not serve.
+        spread: by scope (``family``, ``chip``, ``release``), how firmly the factors are held at 1,
+            in the same logs. A release's factor is over the release before it.
+        priors: steps from ``prior`` that are known beforehand, by chip or release, with what says
+            so.
     """
 
     name: str
-    scope: str
     prior: float
     sd: float
     share: bool = False
-    times: bool = False
-    priors: dict[str, float] = field(default_factory=dict)
+    spread: Mapping[str, float] = field(default_factory=dict)
+    priors: Mapping[str, tuple[float, str]] = field(default_factory=dict)
 
 
 def era(case: Case) -> str:
@@ -45,106 +60,126 @@ def era(case: Case) -> str:
     return max(e for e in eras if e <= (case.release or eras[-1]))
 
 
-def scope_of(case: Case, scope: str) -> str:
-    """What a run shares a constant of this scope with."""
+def family(chip: str) -> str:
+    """The architecture of a chip that others share; '' where it stands alone."""
+    return next((name for name, chips in FAMILIES.items() if chip in chips), "")
+
+
+def scopes_of(case: Case) -> dict[str, tuple[str, ...]]:
+    """What a run shares factors with: by scope the values that hold for it.
+
+    A release takes the factors of every release up to it, so that each stands on the one before.
+    """
+    own = family(case.chip)
+    mine = era(case)
+    reached = tuple(e for e in ERAS.get(case.stack, ())[1:] if e <= mine)
     return {
-        "stack": "",
-        "chip": case.chip,
-        "era": era(case),
-        "chip_era": f"{case.chip}@{era(case)}",
-    }[scope]
+        "family": (own,) if own else (),
+        "chip": (case.chip,),
+        "release": reached,
+        "family_release": tuple(f"{own}@{e}" for e in reached) if own else (),
+    }
 
 
 _COMMON = (
-    Free("matmul_scale", "chip", 0.88, 0.12),
-    Free("attention_scale", "chip", 0.8, 0.35),
-    Free("memory_scale", "stack", 0.8, 0.3),
-    Free("memory_scale", "chip", 1.0, 0.2, times=True),
-    Free("narrow_matmul_scale", "chip", 1.0, 0.12),
-    Free("grouped_scale", "chip", 0.9, 0.3),
-    Free("comm_tax", "stack", 0.15, 0.5),
-    Free("collective_scale", "chip", 0.75, 0.3),
-    Free("fsdp_overlap", "stack", 0.8, 0.7, share=True),
-    Free("tp_overlap", "stack", 0.4, 0.8, share=True),
-    Free("ep_overlap", "stack", 0.15, 0.6, share=True),
-    Free("cp_overlap", "stack", 0.6, 0.5, share=True),
-    Free("jitter_per_doubling", "stack", 0.005, 0.5),
-    Free("step_overhead_s", "stack", 0.01, 0.8),
-    Free("cast_passes", "stack", 1.5, 0.4),
+    Free("matmul_scale", 0.88, 0.12, spread={"chip": 0.08}),
+    Free("attention_scale", 0.8, 0.3, spread={"chip": 0.2}),
+    Free("memory_scale", 0.8, 0.3, spread={"chip": 0.2}),
+    Free("narrow_matmul_scale", 1.0, 0.1, spread={"chip": 0.08}),
+    Free("grouped_scale", 0.9, 0.3, spread={"chip": 0.15}),
+    Free("comm_tax", 0.15, 0.5),
+    Free("collective_scale", 0.75, 0.3, spread={"chip": 0.2}),
+    Free("fsdp_overlap", 0.8, 0.7, share=True),
+    Free("tp_overlap", 0.4, 0.8, share=True),
+    Free("ep_overlap", 0.15, 0.6, share=True),
+    Free("cp_overlap", 0.6, 0.5, share=True),
+    Free("jitter_per_doubling", 0.005, 0.5),
+    Free("step_overhead_s", 0.01, 0.8),
+    Free("cast_passes", 1.5, 0.4),
 )
 
-# PyTorch's own attention on Hopper is FlashAttention-2, 0.56 of what the best kernel reaches there
-# (arXiv 2407.08608), and H100 runs bf16 matmuls at 0.73 of peak under sustained load where a kernel
-# alone reaches 0.82 (power).
-_FA2 = {"h100": 0.4, "h200": 0.45}
+_POWER = "H100 runs bf16 matmuls at 0.73 of peak under sustained load, a kernel alone at 0.82"
+_FA2_WHY = (
+    "PyTorch's own attention on Hopper is FlashAttention-2, 0.56 of the best (arXiv 2407.08608)"
+)
+_FA2 = {"h100": (-0.56, _FA2_WHY), "h200": (-0.44, _FA2_WHY)}
+_HOST = "CUDA graphs from 26.06 on (Megatron-Bridge's release notes)"
+_DROPLESS = (
+    "one plan ran at half its speed from 25.11 to 26.02 (H100 and B200, one node of experts)"
+)
+_PIPELINE = "the repaired pipeline engine does not stall"
 _FA2_STACK = (
-    Free("matmul_scale", "chip", 0.88, 0.1, priors={"h100": 0.78}),
-    Free("attention_scale", "chip", 0.7, 0.3, priors=_FA2),
-    Free("memory_scale", "stack", 0.65, 0.2),
-    Free("memory_scale", "chip", 1.0, 0.1, times=True),
-    Free("narrow_matmul_scale", "chip", 1.05, 0.1),
-    Free("grouped_scale", "chip", 0.85, 0.25),
-    Free("comm_tax", "stack", 0.35, 0.4),
-    Free("collective_scale", "chip", 0.65, 0.25),
-    Free("jitter_per_doubling", "stack", 0.006, 0.4),
+    Free("matmul_scale", 0.88, 0.1, spread={"chip": 0.05}, priors={"h100": (-0.12, _POWER)}),
+    Free("attention_scale", 0.7, 0.3, spread={"chip": 0.15}, priors=_FA2),
+    Free("memory_scale", 0.65, 0.2, spread={"chip": 0.1}),
+    Free("narrow_matmul_scale", 1.05, 0.1),
+    Free("grouped_scale", 0.85, 0.25),
+    Free("comm_tax", 0.35, 0.4),
+    Free("collective_scale", 0.65, 0.25),
+    Free("jitter_per_doubling", 0.006, 0.4),
     *(f for f in _COMMON if f.name.endswith("_overlap")),
-    Free("step_overhead_s", "stack", 0.01, 0.8),
-    Free("cast_passes", "stack", 1.5, 0.4),
+    Free("step_overhead_s", 0.01, 0.8),
+    Free("cast_passes", 1.5, 0.4),
 )
 
 _MEGATRON = (
-    Free("matmul_scale", "chip", 0.88, 0.1),
-    Free("matmul_scale", "era", 1.0, 0.04, times=True),
-    Free("matmul_scale", "chip_era", 1.0, 0.05, times=True),
-    Free("attention_scale", "chip", 0.85, 0.2),
-    Free("memory_scale", "stack", 0.6, 0.3),
-    Free("memory_scale", "era", 1.0, 0.25, times=True),
-    Free("memory_scale", "chip", 1.0, 0.15, times=True),
-    Free("narrow_matmul_scale", "stack", 1.0, 0.1),
-    Free("narrow_matmul_scale", "chip", 1.0, 0.07, times=True),
-    Free("narrow_matmul_scale", "era", 1.0, 0.06, times=True),
-    Free("grouped_scale", "stack", 0.9, 0.2),
-    Free("grouped_scale", "chip", 1.0, 0.1, times=True),
-    Free("grouped_scale", "era", 1.0, 0.12, times=True),
-    Free("tp_overlap", "stack", 0.4, 0.8, share=True),
-    Free("ep_overlap", "era", 0.15, 0.5, share=True),
-    Free("ep_overlap_interleaved", "era", 0.4, 1.0, share=True),
-    Free("cp_overlap", "stack", 0.6, 0.5, share=True),
-    Free("pp_overlap", "stack", 0.5, 0.5, share=True),
-    Free("jitter_per_doubling", "stack", 0.004, 0.4),
-    Free("step_overhead_s", "stack", 0.01, 0.8),
-    Free("cast_passes", "stack", 1.5, 0.4),
-    Free("host_s_per_op", "era", 8e-6, 0.5, priors={"26.06": 3e-6}),
-    Free("ops_of_routing", "stack", 40.0, 0.4),
-    Free("ops_per_expert", "stack", 4.0, 0.4),
+    Free(
+        "matmul_scale",
+        0.88,
+        0.1,
+        spread={"family": 0.05, "chip": 0.05, "release": 0.05, "family_release": 0.05},
+    ),
+    Free("attention_scale", 0.85, 0.2, spread={"family": 0.1, "chip": 0.1}),
+    Free("memory_scale", 0.6, 0.3, spread={"family": 0.2, "chip": 0.1, "release": 0.2}),
+    Free("narrow_matmul_scale", 1.0, 0.1, spread={"family": 0.05, "chip": 0.05, "release": 0.05}),
+    Free("mxfp8_scale", 0.95, 0.1),
+    Free("grouped_scale", 0.9, 0.3, spread={"family": 0.1, "chip": 0.1, "release": 0.3}),
+    Free("permute_passes", 3.0, 0.5, spread={"release": 0.4, "family_release": 0.3}),
+    Free("tp_overlap", 0.4, 0.8, share=True),
+    Free("ep_overlap", 0.15, 0.5, share=True, spread={"release": 0.4, "family_release": 0.4}),
+    Free("ep_overlap_interleaved", 0.4, 1.0, share=True, spread={"release": 0.6}),
+    Free("cp_overlap", 0.6, 0.5, share=True),
+    Free("pp_overlap", 0.5, 0.5, share=True),
+    Free("jitter_per_doubling", 0.004, 0.4),
+    Free("step_overhead_s", 0.01, 0.8),
+    Free("cast_passes", 1.5, 0.4),
+    Free("host_s_per_op", 8e-6, 0.5, spread={"release": 0.4}, priors={"26.06": (-1.0, _HOST)}),
+    Free("ops_of_routing", 40.0, 0.4),
+    Free(
+        "ops_per_expert",
+        6.0,
+        0.5,
+        spread={"release": 0.5},
+        priors={"25.11": (0.9, _DROPLESS), "26.02.01": (-0.9, _DROPLESS)},
+    ),
 )
 
 _NANOTRON = (
-    Free("matmul_scale", "stack", 0.78, 0.03),
-    Free("attention_scale", "stack", 0.4, 0.15),
-    Free("memory_scale", "stack", 0.8, 0.1),
-    Free("host_s_per_op", "stack", 1.9e-5, 0.2),
-    Free("host_drag", "stack", 1.2, 0.4),
-    Free("pp_stall_s", "era", 1.4, 0.2, priors={"1": 0.01}),
-    Free("tp_across_scale", "stack", 0.5, 0.4),
-    Free("tp_across_latency_s", "stack", 8e-4, 0.3),
-    Free("collective_scale", "stack", 0.6, 0.4),
-    Free("comm_tax", "stack", 0.2, 0.3),
-    Free("tp_overlap", "stack", 0.1, 0.5, share=True),
-    Free("pp_overlap", "stack", 0.2, 0.5, share=True),
-    Free("dp_overlap", "stack", 0.5, 0.7, share=True),
-    Free("jitter_per_doubling", "stack", 0.02, 0.2),
-    Free("step_overhead_s", "stack", 0.05, 0.4),
-    Free("optimizer_passes", "stack", 1.5, 0.3),
+    Free("matmul_scale", 0.78, 0.03),
+    Free("attention_scale", 0.4, 0.15),
+    Free("memory_scale", 0.8, 0.1),
+    Free("host_s_per_op", 1.9e-5, 0.2),
+    Free("host_drag", 1.2, 0.4),
+    Free("pp_stall_s", 1.4, 0.2, spread={"release": 0.2}, priors={"1": (-4.94, _PIPELINE)}),
+    Free("tp_across_scale", 0.5, 0.4),
+    Free("tp_across_latency_s", 8e-4, 0.3),
+    Free("collective_scale", 0.6, 0.4),
+    Free("comm_tax", 0.2, 0.3),
+    Free("tp_overlap", 0.1, 0.5, share=True),
+    Free("pp_overlap", 0.2, 0.5, share=True),
+    Free("dp_overlap", 0.5, 0.7, share=True),
+    Free("jitter_per_doubling", 0.02, 0.2),
+    Free("step_overhead_s", 0.05, 0.4),
+    Free("optimizer_passes", 1.5, 0.3),
 )
 
 # PyTorch/XLA schedules its weight gathers less well than MaxText: wider room for what it exposes.
 _TORCH_XLA = (
     *(f for f in _COMMON if f.name not in ("comm_tax", "collective_scale", "fsdp_overlap")),
-    Free("comm_tax", "stack", 0.4, 0.5),
-    Free("collective_scale", "chip", 0.5, 0.4),
-    Free("fsdp_overlap", "stack", 0.5, 0.8, share=True),
-    Free("plain_flash_scale", "stack", 0.75, 0.25),
+    Free("comm_tax", 0.4, 0.5),
+    Free("collective_scale", 0.5, 0.4),
+    Free("fsdp_overlap", 0.5, 0.8, share=True),
+    Free("plain_flash_scale", 0.75, 0.25),
 )
 
 FREE: dict[str, tuple[Free, ...]] = {

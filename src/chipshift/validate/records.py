@@ -110,7 +110,7 @@ def release_of(row: Row) -> str:
     if row["stack"] != "megatron":
         return ""
     text = f"{row.get('framework') or ''} {row.get('notes') or ''}"
-    found = re.search(r"(?:NeMo|Release|container|tag v?) ?(\d\d\.\d\d)", text)
+    found = re.search(r"(?:NeMo|Release|container|tag v?) ?(\d\d\.\d\d(?:\.\d\d)?)", text)
     if found:
         return found[1]
     rounds = re.search(r"MLPerf Training (v\d\.\d)", text)
@@ -233,7 +233,11 @@ def _virtual_stages(
     if stated or str(row["stack"]) != "megatron":
         return int(stated or 1)
     layers = int(row["model"]["layers"])
-    deepest = max((v for v in range(1, DEEPEST + 1) if layers % (pp * v) == 0), default=1)
+    # embedding and loss may stand as layers of their own, so that 94 layers cut like 96
+    deepest = max(
+        (v for v in range(1, DEEPEST + 1) if 0 in (layers % (pp * v), (layers + 2) % (pp * v))),
+        default=1,
+    )
     fill(inferred, "vpp", deepest, "not stated: the deepest interleaving that divides the layers")
     return deepest
 

@@ -149,13 +149,19 @@ def precision_of(row: Row) -> tuple[Precision, str]:
         weights, master = "bf16", "none"
     chosen = replace(
         base,
-        compute=_COMPUTE[str(row["dtype_class"])],
+        compute=_compute(row),
         weights=weights,
         gradients=gradients,
         master=master,
         moments=moments,
     )
     return chosen, why
+
+
+def _compute(row: Row) -> str:
+    """The matmuls' dtype: the record's class, and which 8-bit format where it says MXFP8."""
+    blocks = str(row.get("dtype") or "").lower().startswith("mxfp8")
+    return "mxfp8" if blocks else _COMPUTE[str(row["dtype_class"])]
 
 
 def optimizer_of(row: Row) -> tuple[str, bool]:
