@@ -37,10 +37,15 @@ class Columns:
 
 @dataclass(frozen=True)
 class Choice:
-    """The categorical part of a plan: rows of one table share it."""
+    """The categorical part of a plan: rows of one table share it.
+
+    Attributes:
+        stage_layers: layers of each model chunk as ``Plan`` has them, () = spread evenly.
+    """
 
     remat: str = "none"
     optimizer_sharding: str = "none"
     schedule: str = "1f1b"
     cp_kind: str = "ring"
     sequence_parallel: bool = True
+    stage_layers: tuple[int, ...] = ()

@@ -188,7 +188,7 @@ def estimate(job: TrainJob, plan: Plan, machine: Machine, stack: str | None = No
 def choice_of(plan: Plan) -> Choice:
     """The categorical part of a plan."""
     return Choice(plan.remat, plan.optimizer_sharding, plan.schedule, plan.cp_kind,
-                  plan.sequence_parallel)  # fmt: skip
+                  plan.sequence_parallel, plan.stage_layers)  # fmt: skip
 
 
 def check_plan(s: Setting, plan: Plan) -> None:

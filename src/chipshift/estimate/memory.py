@@ -39,10 +39,13 @@ def gradient_cuts(c: Columns, choice: Choice) -> tuple[Number, Number]:
 
 
 def memory_parts(s: Setting, c: Columns, choice: Choice, policy: Policy, counts: list[Number],
-                 w: Any) -> dict[str, Number]:  # fmt: skip
-    """Bytes by part on the first or the last stage, whichever holds more, and their total."""
+                 counts_last: list[Number], w: Any) -> dict[str, Number]:  # fmt: skip
+    """Bytes by part on the first or the last stage, whichever holds more, and their total.
+
+    The first is taken to hold ``counts``, the heaviest stage's layers, by kind.
+    """
     first = _stage_parts(s, c, choice, policy, counts, w, last=False)
-    last = _stage_parts(s, c, choice, policy, counts, w, last=True)
+    last = _stage_parts(s, c, choice, policy, counts_last, w, last=True)
     total_first = rename(_total(first), "first_stage_bytes")
     total_last = rename(_total(last), "last_stage_bytes")
     first_holds_more = rename(total_first > total_last, "first_stage_holds_more")

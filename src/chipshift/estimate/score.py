@@ -15,7 +15,7 @@ from chipshift.estimate.columns import Choice, Columns
 from chipshift.estimate.memory import memory_parts, optimizer_cuts
 from chipshift.estimate.setting import Setting
 from chipshift.estimate.stack import Stack
-from chipshift.estimate.stage import stage_layers, stage_params
+from chipshift.estimate.stage import held_layers, stage_params
 from chipshift.estimate.traffic import (
     LayerTraffic,
     exposed_behind,
@@ -110,7 +110,7 @@ class _Pass:
 
 def _stage_pass(s: Setting, c: Columns, common: Shared, policy: remat.Policy) -> _Pass:
     """One microbatch through the slowest stage: its layers, and the head where that is slower."""
-    w, counts, on_stage = common.work, common.counts, common.on_stage
+    w, counts, kept = common.work, common.counts, common.kept
     parts = [Times(), Times(), Times(), Times()]
     ops: Number = 0.0
     moved: Number = 0.0
@@ -134,8 +134,6 @@ def _stage_pass(s: Setting, c: Columns, common: Shared, policy: remat.Policy) ->
     none = Times()
     ends = (w.ends.head_forward, none, w.ends.head_input_grad, w.ends.head_weight_grad)
     heads = [part.named(f"head_{name}") for part, name in zip(ends, names, strict=True)]
-    spare = np.where(c.pp > 1, schedule.spare_places(s.model.n_layers * 1.0, c.pp, c.vpp), 0.0)
-    kept = rename(1 - spare / on_stage, "last_stage_layers_share")
     body = rename((layers[0] + layers[1] + layers[2] + layers[3]).total, "layers_s")
     head = rename((heads[0] + heads[2] + heads[3]).total, "head_s")
     last_is_slower = rename(body * kept + head > body, "last_stage_is_slower")
@@ -156,15 +154,18 @@ class Shared:
     """What every categorical choice of the same rows has in common.
 
     Attributes:
-        on_stage, counts: layers of the fullest stage, in all and by kind.
+        counts: layers of the heaviest stage, by kind.
+        last: layers of the last stage, by kind.
+        kept: work of the last stage's layers over the heaviest stage's.
         comm: collectives of one layer, by kind.
         gradient_sum, transfer: seconds of the gradient sum over dp, and of one pipeline transfer.
         pp_nodes: hosts or slices that a pipeline spans.
     """
 
     work: Work
-    on_stage: Number
     counts: list[Number]
+    last: list[Number]
+    kept: Number
     comm: list[LayerTraffic]
     gradient_sum: Number
     transfer: Number
@@ -174,12 +175,14 @@ class Shared:
 def shared(s: Setting, c: Columns, w: Work, choice: Choice) -> Shared:
     """The part of a score that remat, optimizer sharding and schedule do not change."""
     sequence_parallel, cp_kind = choice.sequence_parallel, choice.cp_kind
-    on_stage, counts = stage_layers(s, c.pp, c.vpp)
+    held = held_layers(s, c, choice)
+    counts = held.counts
     dense, experts = stage_params(s, c, counts)
     return Shared(
         work=w,
-        on_stage=on_stage,
         counts=counts,
+        last=held.last,
+        kept=held.kept,
         comm=[layer_traffic(s, c, sequence_parallel, cp_kind, i, w.tokens, w.sp)
               for i in range(len(counts))],
         gradient_sum=gradient_sum_s(s, c, dense, experts),
@@ -230,7 +233,7 @@ def score(s: Setting, c: Columns, choice: Choice, common: Shared | None = None) 
         total=total,
         exposed=exposed,
         recompute=rename(one.recompute.total * n, "recompute_s"),
-        memory=memory_parts(s, c, choice, policy, common.counts, common.work),
+        memory=memory_parts(s, c, choice, policy, common.counts, common.last, common.work),
     )
 
 

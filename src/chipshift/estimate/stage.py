@@ -2,18 +2,66 @@
 
 from __future__ import annotations
 
+from dataclasses import dataclass
 from typing import Any
 
 import numpy as np
 
-from chipshift.estimate.columns import Columns
+from chipshift.estimate.columns import Choice, Columns
 from chipshift.estimate.setting import Setting
 from chipshift.models.count import layer_params, params_embedding
+from chipshift.models.ops import Cut, layer_ops
 from chipshift.parallel import memory
-from chipshift.parallel.schedule import layers_per_stage
+from chipshift.parallel.schedule import layers_per_stage, spare_places
 from chipshift.worked import formula, plain, rename
 
 Number = Any
+
+
+@dataclass(frozen=True)
+class Held:
+    """What the stages of a pipeline hold.
+
+    Attributes:
+        on_stage: layers of the heaviest stage.
+        counts: its layers by kind, in the order of ``model.layers``.
+        last: those of the last stage, which also has the head.
+        kept: work of the last stage's layers over the heaviest stage's.
+    """
+
+    on_stage: Number
+    counts: list[Number]
+    last: list[Number]
+    kept: Number
+
+
+def held_layers(s: Setting, c: Columns, choice: Choice) -> Held:
+    """The stages as the plan lays them out, or spread evenly where it does not say."""
+    if choice.stage_layers:
+        return _laid_out(s, int(plain(c.pp)), choice.stage_layers)
+    on_stage, counts = stage_layers(s, c.pp, c.vpp)
+    spare = np.where(c.pp > 1, spare_places(s.model.n_layers * 1.0, c.pp, c.vpp), 0.0)
+    return Held(on_stage, counts, counts, rename(1 - spare / on_stage, "last_stage_layers_share"))
+
+
+def _laid_out(s: Setting, pp: int, chunks: tuple[int, ...]) -> Held:
+    """Stages of the given chunks; the heaviest is the one of most forward FLOPs."""
+    kinds = len(s.model.layers)
+    stages = [[0.0] * kinds for _ in range(pp)]
+    at = 0
+    for number, size in enumerate(chunks):
+        for kind in s.model.layer_order[at : at + size]:
+            stages[number % pp][kind] += 1.0
+        at += size
+    cut = Cut(1.0, float(plain(s.seq_len)))
+    costs = [
+        sum(float(plain(op.flops)) for op in layer_ops(layer, s.model.d_model, cut))
+        for layer, _ in s.model.layers
+    ]
+    work = [sum(n * cost for n, cost in zip(one, costs, strict=True)) for one in stages]
+    heaviest = max(range(pp), key=work.__getitem__)
+    share = work[-1] / work[heaviest] if work[heaviest] else 1.0
+    return Held(sum(stages[heaviest]), list(stages[heaviest]), list(stages[-1]), share)
 
 
 @formula(unit="layers", source="where kinds stand in runs a stage may hold only the heaviest kind")

@@ -57,6 +57,14 @@ def _layers(model: Model, plan: Plan, uneven: bool) -> Iterator[str]:
     if plan.vpp > 1 and plan.pp == 1:
         yield f"{plan.vpp} virtual stages need pipeline stages, but pp=1; expected pp of at least 2"
     stages = plan.pp * plan.vpp
+    if plan.stage_layers:
+        held = sum(plan.stage_layers)
+        if len(plan.stage_layers) != stages or held != model.n_layers:
+            yield (
+                f"stage_layers gives {held} layers in {len(plan.stage_layers)} chunks; expected "
+                f"{model.n_layers} layers in pp={plan.pp} × {plan.vpp} virtual stages = {stages}"
+            )
+        return
     if stages > model.n_layers > 0:
         yield (
             f"{model.n_layers} layers cannot fill pp={plan.pp} × {plan.vpp} virtual stages = "

@@ -17,7 +17,7 @@ T = TypeVar("T")
 
 PLAN_FIELDS = (
     *("dp", "fsdp", "tp", "cp", "ep", "etp", "pp", "vpp", "remat", "optimizer_sharding"),
-    *("schedule", "cp_kind", "sequence_parallel"),
+    *("schedule", "cp_kind", "sequence_parallel", "stage_layers"),
 )
 PRECISION_FIELDS = tuple(entry.name for entry in fields(Precision))
 

@@ -26,6 +26,7 @@ FIELDS = {
     "etp": "tensor parallel of the experts",
     "pp": "pipeline stages",
     "vpp": "virtual stages a rank",
+    "stage_layers": "layers of each model chunk",
     "remat": "rematerialisation",
     "optimizer_sharding": "optimizer sharding",
     "schedule": "pipeline schedule",
@@ -56,6 +57,8 @@ FIELDS = {
     "engine": "what runs the data parallelism",
     "lora": "the adapters",
     "quantised": "dtype of the frozen weights",
+    "vocab_step": "step of the vocabulary",
+    "second_copy": "devices that hold a second copy of the weights",
 }
 """Every field a reader may fill, in words."""
 
@@ -70,6 +73,7 @@ class Draft:
         open_axis: ``dp`` or ``fsdp``: the axis that takes the devices the others leave, or "".
         uneven_pp: the framework lets stages hold different numbers of layers.
         kv_replicated: the framework copies key/value heads where tp exceeds them.
+        pads_vocab: the framework pads the vocabulary's rows.
         wanted_model: a model the file names that is not shipped.
         known: keys that the file's reader asks for.
         reached: keys of ``--set`` that the reader took, or ignores for a stated reason.
@@ -81,6 +85,7 @@ class Draft:
     open_axis: str = ""
     uneven_pp: bool = True
     kv_replicated: bool = True
+    pads_vocab: bool = True
     wanted_model: str = ""
     flags: list[Flag] = field(default_factory=list)
     understood: list[Understood] = field(default_factory=list)

@@ -33,6 +33,8 @@ class Plan:
         sequence_parallel: activations outside the matmuls cut over tp as well.
         order: mesh axes, outermost first (the last takes its physical axes first, as JAX assigns
             them); () = the machine's usual order.
+        stage_layers: layers of each of the pp · vpp model chunks in order of execution, chunk i
+            being on stage i mod pp; () = spread evenly, the first ones taking what is left over.
     """
 
     dp: int = 1
@@ -51,6 +53,7 @@ class Plan:
     cp_kind: str = "ring"
     sequence_parallel: bool = True
     order: tuple[str, ...] = ()
+    stage_layers: tuple[int, ...] = ()
 
     @property
     def devices(self) -> int:

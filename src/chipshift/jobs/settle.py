@@ -16,9 +16,11 @@ from typing import Any
 from chipshift.errors import InputError
 from chipshift.jobs.draft import Draft
 from chipshift.jobs.job import Assumed, Given, Stated
+from chipshift.models.count import params
 from chipshift.models.lora import RENAMED, Lora, matmul_share, saved_beside, trainable_params
 from chipshift.models.model import Attention, DenseMlp, Model, MoeMlp
 from chipshift.models.modules import NAMINGS, linear_modules, naming
+from chipshift.units import GIB
 
 
 def settle(draft: Draft) -> None:
@@ -27,9 +29,43 @@ def settle(draft: Draft) -> None:
     if "mixed" in draft.values or "loaded" in draft.values:
         _dtypes(draft)
     _adapters(draft)
+    _pad(draft)
+    _second_copy(draft)
     for name in ("mixed", "loaded", "engine", "sharding", "shard_group", "lora"):
         draft.values.pop(name, None)
-    draft.values.pop("quantised", None)
+    for name in ("quantised", "vocab_step", "second_copy"):
+        draft.values.pop(name, None)
+
+
+def _second_copy(draft: Draft) -> None:
+    """ZeRO++'s hpZ: what it adds to memory and spares in traffic, which the estimate leaves out.
+
+    Source: DeepSpeed, "ZeRO++" tutorial, 2026: a secondary bf16 partition in each group, from
+    which the backward pass gathers.
+    """
+    group, model = draft.get("second_copy"), draft.get("model")
+    if group is None or model is None:
+        return
+    extra = params(model) * 2 / group / GIB
+    why = (
+        f"a second bf16 copy over each {group} devices adds {extra:.1f} GiB a device and keeps the "
+        "backward gather, a third of ZeRO-3's traffic, inside them; not in the estimate"
+    )
+    draft.note("hpZ", group, why)
+
+
+def _pad(draft: Draft) -> None:
+    """Rows that the framework adds to the vocabulary: they are parameters, and work."""
+    step, stated = draft.get("vocab_step"), draft.values.get("model")
+    if step is None or stated is None:
+        return
+    model: Model = stated.value
+    unit = step * (draft.get("tp") or 1)
+    if rows := -model.vocab % unit:
+        padded = replace(model, vocab=model.vocab + rows)
+        draft.put("model", replace(stated, value=padded))
+        why = f"{model.vocab:,} and {rows} rows added to make it a multiple of {unit}"
+        draft.note("vocabulary with its padding", f"{padded.vocab:,}", why)
 
 
 def _sharding(draft: Draft) -> None:

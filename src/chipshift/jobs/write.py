@@ -56,6 +56,8 @@ def _plan(job: TrainJob) -> dict[str, Any]:
     assert job.plan is not None
     table = asdict(job.plan.value)
     table.pop("order", None)
+    if not table["stage_layers"]:
+        table.pop("stage_layers")
     if job.plan_open:
         table["open"] = job.plan_open
         if not job.batch_open:

@@ -67,8 +67,7 @@ def _zero(sheet: Sheet) -> None:
         draft.put("shard_group", mics)
     partition = sheet.integer("zero_optimization.zero_hpz_partition_size", into="hpZ group")
     if partition is not None and partition.value > 1:
-        why = "a second copy of the weights in each node spares gathers across nodes; not modelled"
-        draft.note("hpZ", partition.value, why)
+        draft.put("second_copy", partition)
     for part in ("offload_optimizer", "offload_param"):
         device = sheet.text(f"zero_optimization.{part}.device", into="where it is kept")
         if device is not None and device.value.lower() not in ("none", ""):

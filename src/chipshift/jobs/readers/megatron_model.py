@@ -24,7 +24,7 @@ TOKENIZERS = {
 
 
 def build(sheet: Sheet) -> Given[Model]:
-    """The model; its vocabulary unpadded (padding depends on tp and is noted).
+    """The model; its vocabulary unpadded (padding depends on tp and comes later).
 
     Raises:
         InputError: a size is missing, or the vocabulary cannot be told.

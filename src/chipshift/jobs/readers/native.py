@@ -60,6 +60,10 @@ def read(source: Source, context: Context) -> Draft:
         _note(draft, "job.sequences_per_step", table.job.sequences_per_step, line)
     if table.plan is not None:
         _take(draft, "plan", table.plan, PLAN, lines)
+        if table.plan.stage_layers:
+            chunks, line = tuple(table.plan.stage_layers), lines.get("plan.stage_layers")
+            draft.put("stage_layers", Given(chunks, source.path, line))
+            _note(draft, "plan.stage_layers", list(chunks), line)
         draft.open_axis = table.plan.open
         draft.uneven_pp, draft.kv_replicated = table.plan.uneven_pp, table.plan.kv_replicated
     _take(draft, "precision", table.precision, PRECISION, lines)

@@ -6,7 +6,7 @@ second to start.
 
 from __future__ import annotations
 
-from typing import Any, Literal
+from typing import Annotated, Any, Literal
 
 from pydantic import BaseModel, ConfigDict, Field
 
@@ -72,6 +72,10 @@ class PlanTable(_Table):
     etp: int = Field(default=0, ge=0, le=MOST, description="tp of the experts; 0 = tp")
     pp: int = Field(default=1, ge=1, le=MOST)
     vpp: int = Field(default=1, ge=1, le=MOST)
+    stage_layers: list[Annotated[int, Field(ge=0, le=MOST)]] = Field(
+        default_factory=list,
+        description="Layers of each of the pp·vpp model chunks in order; empty = spread evenly",
+    )
     microbatch: float | None = Field(
         default=None, gt=0, le=MOST, description="Sequences a (dp, fsdp) replica a forward"
     )

@@ -8,7 +8,6 @@ src/megatron/bridge/recipes and perf_recipes, 2026.
 from __future__ import annotations
 
 import re
-from typing import Any
 
 from chipshift.errors import InputError, nearest
 from chipshift.jobs import python_tree
@@ -174,6 +173,7 @@ def _precision(settings: dict[str, Setting], words: str, setting: Setting) -> No
 
 def _recipe(source: Source, context: Context) -> Draft:
     draft = Draft(source.path, "megatron-bridge", uneven_pp=False)
+    draft.pads_vocab = "megatron.bridge" not in source.text  # Bridge keeps the checkpoint's rows
     module = python_tree.parse(source)
     name, scope = _scope(module, context, source.path)
     settings: dict[str, Setting] = {}
@@ -294,7 +294,4 @@ def _fill(settings: dict[str, Setting], draft: Draft, context: Context) -> None:
     settings.setdefault("use-mcore-models", Setting(True, draft.file))
     megatron.lay_over(settings, context.overrides)
     known = draft.get("model") is not None or bool(draft.wanted_model)
-    sheet = Sheet(settings, draft)
-    model: Any = draft.values.get("model")
-    megatron.fill(sheet, context.model_named or known)
-    draft.put("model", model)
+    megatron.fill(Sheet(settings, draft), context.model_named or known)

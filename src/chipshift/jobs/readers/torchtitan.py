@@ -13,11 +13,12 @@ import re
 from chipshift.errors import InputError
 from chipshift.jobs.context import Context
 from chipshift.jobs.draft import Draft
-from chipshift.jobs.job import Given
+from chipshift.jobs.job import Assumed, Given
 from chipshift.jobs.launch import as_settings, put_environment, put_machine, read_launch
 from chipshift.jobs.settings import Setting, Sheet, flatten, wrong
 from chipshift.jobs.shell.values import Field
 from chipshift.jobs.source import Source
+from chipshift.jobs.stages import of_rows, of_splits, of_torchtitan, told
 from chipshift.jobs.toml_lines import key_lines, parse
 from chipshift.models.model import Model
 from chipshift.models.preset import flavour, preset
@@ -41,6 +42,9 @@ SCHEDULES = {
     "zbvzerobubble": "zero_bubble",
     "dualpipev": "zero_bubble",
 }
+V_SHAPED = ("zbvzerobubble", "dualpipev")
+"""Schedules whose chunks come back to the first stage; their layers are taken as even."""
+
 DTYPES = {"bfloat16": "bf16", "float32": "fp32", "float16": "fp16"}
 FSDP_WHY = (
     "torchtitan keeps sharded weights, gradients and moments in fp32 (training.dtype float32) and "
@@ -240,6 +244,7 @@ def _pipeline(sheet: Sheet) -> None:
         draft.put("vpp", Given(virtual, per_stage.file, per_stage.line))
     elif looped:
         draft.assume("vpp", 2, "torchtitan's default of two virtual stages a rank")
+    _stage_layers(sheet, name)
     local = draft.get("microbatch")
     micro = size.value if size else 1
     if count and local % count.value == 0:
@@ -252,6 +257,52 @@ def _pipeline(sheet: Sheet) -> None:
     draft.put("microbatch", Given(micro, draft.file, size.line if size else None))
     if draft.get("global_batch") is None:
         draft.put("accumulation", Given(local // micro, draft.file))
+
+
+def _stage_layers(sheet: Sheet, schedule: str) -> None:
+    """Layers of each chunk: stated by module names, else the embedding and head weigh layers."""
+    draft = sheet.draft
+    keys = ("parallelism.", "experimental.")
+    parts = sheet.raw(*(k + "module_fqns_per_model_part" for k in keys))
+    weighs = [
+        sheet.integer(f"parallelism.pipeline_parallel_{end}_stage_less_layers", into=into, low=0)
+        for end, into in (("first", "layers the embedding weighs"), ("last", "and the head"))
+    ]
+    points = tuple(k + "pipeline_parallel_split_points" for k in keys)
+    splits = sheet.strings(*points, into="first layers of the stages")
+    splits = splits if splits is not None and splits.value else None
+    embedding, head = (1 if one is None else one.value for one in weighs)
+    model, pp, vpp = draft.get("model"), draft.get("pp"), draft.get("vpp") or 1
+    if parts is not None:
+        key, setting = parts
+        sheet.record(key, setting, "layers of each model chunk")
+        chunks = of_rows(setting.value)
+        if chunks is None or len(chunks) % pp:
+            raise wrong(
+                key, setting, f"a list of module names for each of a multiple of {pp} parts"
+            )
+        draft.put("vpp", Given(len(chunks) // pp, setting.file, setting.line))
+        draft.put("stage_layers", Given(chunks, setting.file, setting.line))
+    elif model is None or schedule.lower() in V_SHAPED:
+        return
+    elif splits is not None:
+        chunks = of_splits(model.n_layers, splits.value)
+        if chunks is None or len(chunks) % pp:
+            key, setting = sheet.raw(*points) or ("", Setting("", draft.file))
+            raise wrong(key, setting, f"the first layer of all but one of {pp} or more stages")
+        draft.put("vpp", Given(len(chunks) // pp, splits.file, splits.line))
+        draft.put("stage_layers", Given(chunks, splits.file, splits.line))
+    else:
+        chunks = of_torchtitan(model.n_layers, pp * vpp, embedding, head)
+        if chunks is None or len(set(chunks)) == 1:
+            return
+        stated = next((one for one in weighs if one is not None), None)
+        line = stated.line if stated is not None else None
+        draft.put("stage_layers", Given(chunks, draft.file, line))
+    why = f"embedding and head weigh {embedding} and {head} layers"
+    if parts is not None or splits is not None:
+        why = "as the file splits them"
+    draft.note("layers a stage", told(chunks, pp), f"{why}; the heaviest stage sets the pace")
 
 
 def _remat(sheet: Sheet) -> None:
@@ -310,6 +361,39 @@ def _precision(sheet: Sheet) -> None:
         draft.put("reduce", Given(DTYPES[reduce_.value], reduce_.file, reduce_.line))
     draft.assume("reduce", "fp32", "torchtitan's default training.mixed_precision_reduce")
     _quantised(sheet)
+    _reshard(sheet)
+
+
+def _reshard(sheet: Sheet) -> None:
+    """``never`` keeps the gathered weights till the backward pass: gathered once, as in ZeRO-2."""
+    draft = sheet.draft
+    reshard = sheet.text(
+        "parallelism.fsdp_reshard_after_forward",
+        into="weights after the forward",
+        choices=("default", "always", "never"),
+    )
+    kept = reshard is not None and reshard.value == "never"
+    held = draft.get("gather") or draft.get("weights")
+    if reshard is None or not kept:
+        if (draft.get("pp") or 1) > 1 and (reshard is None or reshard.value == "default"):
+            why = (
+                "in a pipeline torchtitan keeps them gathered for the backward pass, a third less "
+                "traffic for a whole bf16 copy on each device; estimated as resharded"
+            )
+            draft.note("weights after the forward pass", "resharded", why)
+        return
+    if (draft.get("dp") or 1) > 1:
+        why = "kept whole within each replica group; estimated as resharded, a third more traffic"
+        draft.note("weights after the forward pass", "resharded", why)
+        return
+    shards = draft.values.pop("fsdp", None)
+    if shards is not None:
+        draft.put("dp", shards)
+    draft.open_axis = "dp" if draft.open_axis == "fsdp" else draft.open_axis
+    draft.put("optimizer_sharding", Given("zero2", reshard.file, reshard.line))
+    master = draft.get("weights")
+    for field, value in (("weights", held), ("master", master), ("gather", "")):
+        draft.put(field, Assumed(value, "gathered weights stay whole, their shards are the master"))
 
 
 def _quantised(sheet: Sheet) -> None:
@@ -390,20 +474,12 @@ def _flags(sheet: Sheet) -> None:
 
 
 def _ignored(sheet: Sheet) -> None:
-    reshard = sheet.text("parallelism.fsdp_reshard_after_forward", into="weights after the forward")
-    if reshard is not None and reshard.value == "never":
-        why = "keeping gathered weights for the backward pass is not modelled"
-        sheet.draft.note("weights after the forward pass", "resharded", why)
     sheet.ignore(
         ("parallelism.disable_loss_parallel", "training.enable_loss_parallel"),
         True,
         "the loss is taken as cut over tp, torchtitan's default",
     )
-    sheet.ignore(
-        ("parallelism.*_less_layers", "parallelism.module_fqns*", "*split_points", "*split_mode"),
-        True,
-        "layers are taken as spread evenly over the stages",
-    )
+    sheet.ignore(("*split_points", "*split_mode"), False, "pp is 1")
     sheet.ignore(
         ("parallelism.context_parallel_*", "experimental.context_parallel_*"), False, "cp is 1"
     )
