@@ -24,10 +24,10 @@ from chipshift.jobs.launch import (
 from chipshift.jobs.overrides import Overrides
 from chipshift.jobs.readers.megatron_flags import put_flags, put_ignored
 from chipshift.jobs.readers.megatron_model import build
-from chipshift.jobs.settings import Setting, Sheet, wrong
+from chipshift.jobs.readers.megatron_stages import put_stages
+from chipshift.jobs.settings import Setting, Sheet
 from chipshift.jobs.shell.values import Field, split
 from chipshift.jobs.source import Source
-from chipshift.jobs.stages import of_layout, of_rows, told, with_ends, with_places
 
 MOST = 10**6
 TELLTALES = frozenset(
@@ -165,7 +165,7 @@ def _degrees(sheet: Sheet) -> None:
         draft.put(field, sheet.integer(key, into=field, high=MOST))
     if (draft.get("ep") or 1) == 1:
         draft.values.pop("etp", None)
-    _virtual(sheet)
+    put_stages(sheet)
     parallel = sheet.boolean("sequence-parallel", into="sequence parallelism")
     tp = draft.get("tp") or 1
     if tp > 1:
@@ -188,76 +188,6 @@ def _padding(sheet: Sheet) -> None:
     if draft.pads_vocab and "padded-vocab-size" not in sheet.settings:
         draft.put("vocab_step", step)
         draft.assume("vocab_step", 128, "Megatron's default --make-vocab-size-divisible-by")
-
-
-def _virtual(sheet: Sheet) -> None:
-    """Interleaved stages, and the ways to make stages uneven."""
-    draft = sheet.draft
-    per_stage = sheet.integer("num-layers-per-virtual-pipeline-stage", into="layers a chunk")
-    chunks = sheet.integer("num-virtual-stages-per-pipeline-rank", into="vpp", high=10**4)
-    layout = sheet.raw("pipeline-model-parallel-layout")
-    first = sheet.integer("decoder-first-pipeline-num-layers", into="layers of the first stage")
-    last = sheet.integer("decoder-last-pipeline-num-layers", into="layers of the last stage")
-    embedding = sheet.boolean(
-        "account-for-embedding-in-pipeline-split", into="the embedding counts as a layer"
-    )
-    loss = sheet.boolean("account-for-loss-in-pipeline-split", into="the loss counts as a layer")
-    draft.uneven_pp = any((layout, first, last, embedding, loss))
-    pp, model = draft.get("pp") or 1, draft.get("model")
-    if per_stage and model is not None and pp > 1:
-        each = -(-model.n_layers // pp)
-        if each % per_stage.value and not draft.uneven_pp:
-            raise InputError(
-                f"{per_stage.file}:{per_stage.line}: {per_stage.value} layers a virtual stage do "
-                f"not divide the {each} layers of a stage; expected a divisor of {each}"
-            )
-        value = max(1, each // per_stage.value)
-        draft.put("vpp", Given(value, per_stage.file, per_stage.line))
-    if chunks and pp > 1:
-        draft.put("vpp", chunks)
-    if layout is not None:
-        _layout(sheet, *layout)
-    vpp = draft.get("vpp") or 1
-    if draft.uneven_pp and layout is None and model is not None and pp > 1:
-        places = (int(bool(embedding and embedding.value)), int(bool(loss and loss.value)))
-        if first or last:
-            ends = (first.value if first else None, last.value if last else None)
-            chunks = with_ends(model.n_layers, pp, vpp, *ends)
-        else:
-            chunks = with_places(model.n_layers, pp, vpp, *places)
-        stated = first or last or embedding or loss
-        assert stated is not None
-        if chunks is None:
-            raise InputError(
-                f"{stated.file}:{stated.line}: {model.n_layers} layers cannot be cut over pp={pp} "
-                f"× {vpp} virtual stages as first, last, embedding and loss are counted; expected "
-                "the other stages to be even"
-            )
-        _put_chunks(draft, chunks, pp, stated.file, stated.line)
-    draft.assume("schedule", "interleaved" if vpp > 1 else "1f1b", "Megatron's schedule")
-
-
-def _layout(sheet: Sheet, key: str, setting: Setting) -> None:
-    """``--pipeline-model-parallel-layout``: every chunk in its letters; it gives vpp as well."""
-    draft, value = sheet.draft, setting.value
-    sheet.record(key, setting, "layers of each model chunk")
-    chunks = of_rows(value) if isinstance(value, list) else of_layout(str(value))
-    pp, model = draft.get("pp") or 1, draft.get("model")
-    if chunks is None or len(chunks) % pp:
-        raise wrong(key, setting, f"a multiple of {pp} chunks such as 'Et|t*2|tL', from E to L")
-    if model is not None and sum(chunks) != model.n_layers:
-        raise wrong(key, setting, f"{model.n_layers} layers t; it has {sum(chunks)}")
-    draft.put("vpp", Given(len(chunks) // pp, setting.file, setting.line))
-    _put_chunks(draft, chunks, pp, setting.file, setting.line)
-
-
-def _put_chunks(
-    draft: Draft, chunks: tuple[int, ...], pp: int, file: str, line: int | None
-) -> None:
-    if len(set(chunks)) > 1:
-        draft.put("stage_layers", Given(chunks, file, line))
-        why = "given stage by stage, first to last; the heaviest sets the pace"
-        draft.note("layers a stage", told(chunks, pp), why)
 
 
 def _batch(sheet: Sheet) -> None:

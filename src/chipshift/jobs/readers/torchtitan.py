@@ -15,10 +15,10 @@ from chipshift.jobs.context import Context
 from chipshift.jobs.draft import Draft
 from chipshift.jobs.job import Assumed, Given
 from chipshift.jobs.launch import as_settings, put_environment, put_machine, read_launch
-from chipshift.jobs.settings import Setting, Sheet, flatten, wrong
+from chipshift.jobs.readers.torchtitan_pipeline import put_pipeline
+from chipshift.jobs.settings import Setting, Sheet, flatten
 from chipshift.jobs.shell.values import Field
 from chipshift.jobs.source import Source
-from chipshift.jobs.stages import of_rows, of_splits, of_torchtitan, told
 from chipshift.jobs.toml_lines import key_lines, parse
 from chipshift.models.model import Model
 from chipshift.models.preset import flavour, preset
@@ -33,18 +33,6 @@ SECTIONS = frozenset(
 MOST = 10**6  # devices on one axis
 ATTENTION_VARIANTS = ("_flex_attn", "_varlen_attn", "_flex", "_varlen", "_irope")
 FAMILY_FORKS = ("_simple_fsdp", "_ft", ".simple_fsdp", "_compiler_toolkit")
-SCHEDULES = {
-    "1f1b": "1f1b",
-    "gpipe": "gpipe",
-    "interleaved1f1b": "interleaved",
-    "loopedbfs": "interleaved",
-    "interleavedzerobubble": "zero_bubble",
-    "zbvzerobubble": "zero_bubble",
-    "dualpipev": "zero_bubble",
-}
-V_SHAPED = ("zbvzerobubble", "dualpipev")
-"""Schedules whose chunks come back to the first stage; their layers are taken as even."""
-
 DTYPES = {"bfloat16": "bf16", "float32": "fp32", "float16": "fp16"}
 FSDP_WHY = (
     "torchtitan keeps sharded weights, gradients and moments in fp32 (training.dtype float32) and "
@@ -69,7 +57,7 @@ def fill(settings: dict[str, Setting], draft: Draft, context: Context) -> Draft:
     _model(sheet, context.model_named)
     _degrees(sheet)
     _batch(sheet)
-    _pipeline(sheet)
+    put_pipeline(sheet)
     _remat(sheet)
     _precision(sheet)
     _optimizer(sheet)
@@ -207,102 +195,6 @@ def _batch(sheet: Sheet) -> None:
     draft.put("global_batch", total)
     draft.put("microbatch", local)
     draft.assume("microbatch", 8, "torchtitan's default training.local_batch_size")
-
-
-def _pipeline(sheet: Sheet) -> None:
-    """Within a pipeline the local batch is itself cut into microbatches."""
-    draft = sheet.draft
-    keys = ("parallelism.", "experimental.")
-    size = sheet.integer(
-        *(k + "pipeline_parallel_microbatch_size" for k in keys), into="microbatch in the pipeline"
-    )
-    count = sheet.integer(
-        *(k + "pipeline_parallel_microbatches" for k in keys),
-        into="microbatches a step",
-        none=(-1,),
-    )
-    schedule = sheet.text(
-        *(k + "pipeline_parallel_schedule" for k in keys), into="pipeline schedule"
-    )
-    per_stage = sheet.integer(
-        "parallelism.pipeline_parallel_layers_per_stage", into="layers a virtual stage"
-    )
-    stages = draft.get("pp") or 1
-    if stages == 1:
-        return
-    name = schedule.value if schedule else "1F1B"
-    kind = SCHEDULES.get(name.lower().replace("_", ""))
-    if kind is None:
-        found = sheet.raw("parallelism.pipeline_parallel_schedule")
-        assert found is not None
-        raise wrong(found[0], found[1], "one of " + ", ".join(SCHEDULES))
-    line = schedule.line if schedule else None
-    draft.put("schedule", Given(kind, draft.file, line))
-    looped = name.lower() not in ("1f1b", "gpipe")
-    if per_stage and draft.get("model") is not None:
-        virtual = max(1, round(-(-draft.get("model").n_layers // per_stage.value) / stages))
-        draft.put("vpp", Given(virtual, per_stage.file, per_stage.line))
-    elif looped:
-        draft.assume("vpp", 2, "torchtitan's default of two virtual stages a rank")
-    _stage_layers(sheet, name)
-    local = draft.get("microbatch")
-    micro = size.value if size else 1
-    if count and local % count.value == 0:
-        micro = local // count.value
-    if local % micro:
-        raise InputError(
-            f"{draft.file}: training.local_batch_size {local} is not a multiple of the pipeline's "
-            f"microbatch {micro}; expected a multiple"
-        )
-    draft.put("microbatch", Given(micro, draft.file, size.line if size else None))
-    if draft.get("global_batch") is None:
-        draft.put("accumulation", Given(local // micro, draft.file))
-
-
-def _stage_layers(sheet: Sheet, schedule: str) -> None:
-    """Layers of each chunk: stated by module names, else the embedding and head weigh layers."""
-    draft = sheet.draft
-    keys = ("parallelism.", "experimental.")
-    parts = sheet.raw(*(k + "module_fqns_per_model_part" for k in keys))
-    weighs = [
-        sheet.integer(f"parallelism.pipeline_parallel_{end}_stage_less_layers", into=into, low=0)
-        for end, into in (("first", "layers the embedding weighs"), ("last", "and the head"))
-    ]
-    points = tuple(k + "pipeline_parallel_split_points" for k in keys)
-    splits = sheet.strings(*points, into="first layers of the stages")
-    splits = splits if splits is not None and splits.value else None
-    embedding, head = (1 if one is None else one.value for one in weighs)
-    model, pp, vpp = draft.get("model"), draft.get("pp"), draft.get("vpp") or 1
-    if parts is not None:
-        key, setting = parts
-        sheet.record(key, setting, "layers of each model chunk")
-        chunks = of_rows(setting.value)
-        if chunks is None or len(chunks) % pp:
-            raise wrong(
-                key, setting, f"a list of module names for each of a multiple of {pp} parts"
-            )
-        draft.put("vpp", Given(len(chunks) // pp, setting.file, setting.line))
-        draft.put("stage_layers", Given(chunks, setting.file, setting.line))
-    elif model is None or schedule.lower() in V_SHAPED:
-        return
-    elif splits is not None:
-        chunks = of_splits(model.n_layers, splits.value)
-        if chunks is None or len(chunks) % pp:
-            key, setting = sheet.raw(*points) or ("", Setting("", draft.file))
-            raise wrong(key, setting, f"the first layer of all but one of {pp} or more stages")
-        draft.put("vpp", Given(len(chunks) // pp, splits.file, splits.line))
-        draft.put("stage_layers", Given(chunks, splits.file, splits.line))
-    else:
-        chunks = of_torchtitan(model.n_layers, pp * vpp, embedding, head)
-        if chunks is None or len(set(chunks)) == 1:
-            return
-        stated = next((one for one in weighs if one is not None), None)
-        line = stated.line if stated is not None else None
-        draft.put("stage_layers", Given(chunks, draft.file, line))
-    why = f"embedding and head weigh {embedding} and {head} layers"
-    if parts is not None or splits is not None:
-        why = "as the file splits them"
-    draft.note("layers a stage", told(chunks, pp), f"{why}; the heaviest stage sets the pace")
 
 
 def _remat(sheet: Sheet) -> None:
