@@ -93,10 +93,37 @@ def test_an_interrupt_ends_the_compiler_and_leaves_with_130(users_folder: Path) 
         parent.kill()
     assert parent.returncode == 130
     assert "Traceback" not in errors
-    assert not Path(f"/proc/{child}").exists()
+    assert _gone(child)
 
 
-def _child_of(parent: subprocess.Popen[str]) -> int:
+@pytest.mark.compiler
+def test_no_compiler_outlives_a_parent_that_was_killed(users_folder: Path) -> None:
+    pytest.importorskip("jax")
+    parent = subprocess.Popen(
+        [sys.executable, "-m", "chipshift", "compile", *ENTRY, "--to", "v6e:4x4"],
+        stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL,
+    )  # fmt: skip
+    child = _child_of(parent)
+    parent.kill()
+    parent.wait()
+    assert _gone(child)
+
+
+def _gone(process: int, seconds: float = 30.0) -> bool:
+    """Whether a process ends in time; one that waits for its reaper has ended."""
+    deadline = time.monotonic() + seconds
+    while time.monotonic() < deadline:
+        try:
+            state = Path(f"/proc/{process}/stat").read_text().rpartition(")")[2].split()[0]
+        except OSError:
+            return True
+        if state == "Z":
+            return True
+        time.sleep(0.1)
+    return False
+
+
+def _child_of(parent: subprocess.Popen[Any]) -> int:
     deadline = time.monotonic() + 60
     children = Path(f"/proc/{parent.pid}/task/{parent.pid}/children")
     while time.monotonic() < deadline and parent.poll() is None:

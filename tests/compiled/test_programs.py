@@ -109,10 +109,48 @@ def test_a_stablehlo_file(tmp_path: Path) -> None:
     assert found["collectives"] == []
 
 
-def test_a_file_of_something_else_is_refused(tmp_path: Path) -> None:
-    file = tmp_path / "program.hlo"
-    file.write_text("hello")
-    found = run(
-        Request("hlo", "program", target(parse_machine("v5e:1x1")), file=str(file)), timeout_s=600
-    )
-    assert "neither StableHLO" in found["input_error"]
+HLO = """
+HloModule jit_f, frontend_attributes={xla.sdy.meshes={mesh = #sdy.mesh<["data"=2, "model"=2]>}}
+
+ENTRY main {
+  x = bf16[256,512] parameter(0), sharding={devices=[2,1,2]<=[4] last_tile_dim_replicate}
+  w = bf16[512,1024] parameter(1), COLUMNS
+  y = bf16[256,1024] dot(x, w), lhs_contracting_dims={1}, rhs_contracting_dims={0}
+  ROOT g = f32[512,1024] dot(x, y), lhs_contracting_dims={0}, rhs_contracting_dims={0}, COLUMNS
+}
+""".replace("COLUMNS", "sharding={devices=[1,2,2]<=[2,2]T(1,0) last_tile_dim_replicate}")
+
+
+def read_file(path: Path, text: str, machine: str, **settings: Any) -> dict[str, Any]:
+    path.write_text(text.lstrip())
+    aim = target(parse_machine(machine))
+    return run(Request("hlo", path.name, aim, file=str(path), **settings), timeout_s=600)
+
+
+def test_an_hlo_file_is_cut_and_named_by_its_own_mesh(tmp_path: Path) -> None:
+    """x' (x w): the columns of w stay apart over model, and x' y sums over the rows of x, which
+    data cuts: 512 x 512 x 4 B a device, twice the half of it sent."""
+    found = read_file(tmp_path / "program.hlo", HLO, "v5e:2x2")
+    assert found["compiled"], found.get("reason")
+    assert found["memory_bytes"]["arguments"] == (128 * 512 + 512 * 512) * 2
+    summed = [c for c in found["collectives"] if c["mesh_axis"] == "data"]
+    assert [c["kind"] for c in summed] == ["all_reduce"]
+    assert summed[0]["bytes_per_device_per_step"] == 512 * 512 * 4
+
+
+@pytest.mark.parametrize(
+    ("text", "settings", "words"),
+    [
+        ("hello", {}, "neither StableHLO"),
+        ("HloModule m, is_scheduled=true\n\nENTRY e {\n}\n", {}, "the output of a compiler"),
+        ("HloModule m\n\nENTRY e {\n  ROOT x = nonsense\n}\n", {}, "not HLO text that this XLA"),
+        (HLO, {"mesh": (("data", 3),)}, "is partitioned over 4 devices"),
+        (HLO.replace("]>}}", ', "more"=2]>}}'), {}, "over 8 devices, the machine has 4"),
+        ("HloModule m, num_replicas=2\n", {}, "partitioned by num_partitions"),
+    ],
+)
+def test_a_file_that_cannot_be_used_is_refused_in_a_sentence(
+    tmp_path: Path, text: str, settings: dict[str, Any], words: str
+) -> None:
+    found = read_file(tmp_path / "program.hlo", text, "v5e:2x2", **settings)
+    assert words in found["input_error"]

@@ -128,20 +128,33 @@ def _request(
             "compile one thing: job files, a StableHLO or HLO file, --entry or --torch"
         )
     here = (str(Path.cwd()),)
+    axes = mesh_of(mesh)
     if entry or torch:
-        axes = tuple((axis, int(size)) for axis, size in read_pairs(_parts(mesh), "--mesh").items())
         return Request(
             "entry" if entry else "torch", entry or torch, target(machine), mode=mode,
             entry=entry or torch, path=here, mesh=axes,
         )  # fmt: skip
     if programs:
-        return Request("hlo", programs[0], target(machine), mode=mode, file=programs[0])
+        if not Path(programs[0]).is_file():
+            raise InputError(f"{programs[0]}: no such file; expected StableHLO or HLO text")
+        return Request("hlo", programs[0], target(machine), mode=mode, file=programs[0], mesh=axes)
     job = job_of(files, on, model, sets)
     return request_of(job, chosen_plan(job, plan, machine), machine, mode)
 
 
-def _parts(text: str) -> list[str]:
-    return [part for part in text.split(",") if part]
+def mesh_of(text: str) -> tuple[tuple[str, int], ...]:
+    """``data=8,model=2`` as axes and sizes.
+
+    Raises:
+        InputError: another form, or a size that is no positive whole number.
+    """
+    pairs = read_pairs([part for part in text.split(",") if part], "--mesh", "data=8,model=2")
+    for axis, size in pairs.items():
+        if not size.isdecimal() or int(size) < 1:
+            raise InputError(
+                f"--mesh: the size of {axis} is '{size}'; expected a number of devices"
+            )
+    return tuple((axis, int(size)) for axis, size in pairs.items())
 
 
 def job_of(files: list[str], on: str, model: str, sets: list[str]) -> TrainJob:

@@ -1,7 +1,8 @@
 """The process that compiles: reads a request on standard input, writes a report as JSON.
 
 It is run as ``python -m chipshift.compiled.child REPORT``; each line it prints on standard output
-names the phase that begins. A crash of the compiler ends this process and nothing else.
+names the phase that begins. A crash of the compiler ends this process and nothing else; when
+standard input ends, so does this process.
 """
 
 from __future__ import annotations
@@ -9,6 +10,7 @@ from __future__ import annotations
 import json
 import os
 import sys
+import threading
 import time
 from pathlib import Path
 from typing import Any
@@ -30,10 +32,17 @@ def environment() -> dict[str, str]:
 
 def main() -> None:
     os.environ.update(environment())
-    request = from_json(sys.stdin.read())
+    request = from_json(sys.stdin.readline())
+    threading.Thread(target=end_with_parent, daemon=True).start()
     report = Path(sys.argv[1])
     outcome = compile_request(request)
     report.write_text(json.dumps(outcome))
+
+
+def end_with_parent() -> None:
+    """Leave when whoever asked is gone: interrupted, crashed or killed."""
+    sys.stdin.read()
+    os._exit(1)
 
 
 def phase(name: str) -> None:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import re
 from dataclasses import dataclass
+from math import prod
 from pathlib import Path
 from typing import Any
 
@@ -11,16 +12,29 @@ import numpy as np
 
 from chipshift.errors import InputError
 
+Axes = tuple[tuple[str, int], ...]
+
 _COUNT = re.compile(r"(?:mhlo\.)?(num_partitions|num_replicas)\s*=\s*(\d+)")
+_MESH = re.compile(r"sdy\.mesh[^<\n]*<\[([^\]]*)\]")
+_AXIS = re.compile(r'\\?"([\w.\-]+)\\?"=(\d+)')
+_HEAD = 4000
+"""Characters at the start of a file in which its module's attributes are looked for."""
 
 
 @dataclass(frozen=True)
 class FileProgram:
-    """StableHLO text with the devices it is for; compiles like a lowered jax function."""
+    """StableHLO (text or bytecode) with the devices it is for; compiles like a lowered jax
+    function.
 
-    text: str
+    Attributes:
+        axes: (name, size) of the mesh that its device numbers count.
+        shardy: its shardings are written in the ``sdy`` dialect, not as ``mhlo.sharding``.
+    """
+
+    module: str | bytes
     devices: tuple[Any, ...]
-    partitions: int
+    axes: Axes
+    shardy: bool
 
     def compile(self, compiler_options: dict[str, Any]) -> CompiledFile:
         """The program through the compiler of the devices' platform."""
@@ -33,13 +47,14 @@ class FileProgram:
         assignment = np.array(self.devices, dtype=object).reshape(1, -1)
         options = compiler.get_compile_options(
             num_replicas=1,
-            num_partitions=self.partitions,
+            num_partitions=len(self.devices),
             device_assignment=assignment,
             env_options_overrides=compiler_options,
             backend=client,
         )
+        options.executable_build_options.use_shardy_partitioner = self.shardy
         with mlir.make_ir_context():
-            module = ir.Module.parse(self.text)
+            module = ir.Module.parse(self.module)
             executable = compiler.backend_compile_and_load(
                 client, module, xla_client.DeviceList(self.devices), options, []
             )
@@ -57,40 +72,77 @@ class CompiledFile:
         return self.executable.get_compiled_memory_stats()
 
 
-def read(path: str, devices: list[Any]) -> FileProgram:
+def read(path: str, devices: list[Any], mesh: Axes = ()) -> FileProgram:
     """The program in a file, for as many of the devices as it is partitioned over.
+
+    Args:
+        mesh: names and sizes of its axes; () = those that the file names, else one axis.
 
     Raises:
         InputError: no such file, neither kind of text, or more partitions than devices.
     """
     try:
-        text = Path(path).read_text("utf8")
-    except (OSError, UnicodeDecodeError) as error:
-        raise InputError(f"{path}: cannot be read as text ({error})") from None
-    if text.lstrip().startswith("HloModule"):
-        text = _stablehlo(path, text)
-    elif "module" not in text[:2000]:
+        text = Path(path).read_text("utf8").lstrip()
+    except OSError as error:
+        raise InputError(f"{path}: cannot be read ({error.strerror})") from None
+    except UnicodeDecodeError:
+        raise InputError(f"{path}: is not text; expected StableHLO or HLO as text") from None
+    is_hlo = text.startswith("HloModule")
+    if not is_hlo and "module" not in text[:2000]:
         raise InputError(f"{path}: is neither StableHLO (module @...) nor HLO text (HloModule ...)")
-    counts = {name: int(number) for name, number in _COUNT.findall(text[:4000])}
-    partitions = counts.get("num_partitions", 1)
-    if partitions > len(devices):
-        raise InputError(
-            f"{path}: is partitioned over {partitions} devices, the machine has {len(devices)}"
-        )
+    counts = {name: int(number) for name, number in _COUNT.findall(text[:_HEAD])}
     if counts.get("num_replicas", 1) != 1:
         raise InputError(
             f"{path}: num_replicas is {counts['num_replicas']}; expected a program partitioned by "
             "num_partitions, as jax and torch_xla with SPMD write it"
         )
-    return FileProgram(text, tuple(devices[:partitions]), partitions)
+    axes = _axes(path, text, mesh, counts.get("num_partitions"))
+    partitions = prod(size for _, size in axes)
+    if partitions > len(devices):
+        raise InputError(
+            f"{path}: is partitioned over {partitions} devices, the machine has {len(devices)}"
+        )
+    module = _stablehlo(path, text) if is_hlo else text
+    return FileProgram(module, tuple(devices[:partitions]), axes, "sdy.sharding" in text)
 
 
-def _stablehlo(path: str, text: str) -> str:
-    from jax._src.lib import _jax, xla_client
+def _axes(path: str, text: str, mesh: Axes, partitions: int | None) -> Axes:
+    """The mesh asked for, else the one that the file names, else one axis over its partitions.
 
+    Raises:
+        InputError: the mesh asked for has another number of devices than the file's partitions.
+    """
+    named = _MESH.search(text[:_HEAD])
+    own = tuple((name, int(size)) for name, size in _AXIS.findall(named.group(1) if named else ""))
+    total = partitions or prod(size for _, size in own)
+    if mesh:
+        asked = prod(size for _, size in mesh)
+        if asked != total and (partitions or own):
+            raise InputError(
+                f"--mesh: {' x '.join(str(size) for _, size in mesh)} = {asked}, but {path} is "
+                f"partitioned over {total} devices"
+            )
+        return mesh
+    return own if own and prod(size for _, size in own) == total else (("devices", total),)
+
+
+def _stablehlo(path: str, text: str) -> bytes:
+    """HLO text as StableHLO bytecode.
+
+    Raises:
+        InputError: the text cannot be parsed, or is the output of a compiler.
+    """
+    from jax._src.lib import _jax
+    from jaxlib import _hlo
+
+    if "is_scheduled=true" in text.partition("\n")[0]:
+        raise InputError(
+            f"{path}: is the output of a compiler (is_scheduled=true), made for its chip; expected "
+            "the program before it, such as XLA's dump named before_optimizations"
+        )
     try:
-        module = _jax.hlo_module_from_text(text)
-        return str(_jax.mlir.hlo_to_stablehlo(module.as_serialized_hlo_module_proto()))
-    except (xla_client.XlaRuntimeError, AttributeError) as error:
-        first = str(error).split("\n", 1)[0]
+        module = _hlo.hlo_module_from_text(text)
+        return bytes(_jax.mlir.hlo_to_stablehlo(module.as_serialized_hlo_module_proto()))
+    except (RuntimeError, ValueError) as error:
+        first = str(error).strip().split("\n", 1)[0]
         raise InputError(f"{path}: is not HLO text that this XLA reads ({first})") from None

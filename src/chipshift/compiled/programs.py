@@ -160,6 +160,7 @@ def _file(request: Request, devices: list[Any]) -> Program:
     """A file of StableHLO or HLO."""
     from chipshift.compiled.file_program import read
 
-    program = read(request.file, devices)
-    axes = request.mesh or (("devices", program.partitions),)
-    return Program(program, tuple(name for name, _ in axes), tuple(size for _, size in axes))
+    program = read(request.file, devices, request.mesh)
+    return Program(
+        program, tuple(name for name, _ in program.axes), tuple(size for _, size in program.axes)
+    )

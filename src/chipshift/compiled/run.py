@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import json
 import os
 import signal
@@ -70,11 +71,10 @@ def _start(request: Request, report: Path, sink: Any) -> subprocess.Popen[str]:
         },
     )
     assert child.stdin is not None
-    try:
-        child.stdin.write(request.as_json())
-        child.stdin.close()
-    except BrokenPipeError:
-        pass  # it died at once; its return code tells
+    # It stays open: its end tells the child that this process is gone, however it went.
+    with contextlib.suppress(BrokenPipeError):  # it died at once; its return code tells
+        child.stdin.write(request.as_json() + "\n")
+        child.stdin.flush()
     return child
 
 
@@ -135,8 +135,10 @@ def _stop(child: subprocess.Popen[str]) -> None:
             break
         except subprocess.TimeoutExpired:
             continue
-    if child.stdout is not None:
-        child.stdout.close()
+    for pipe in (child.stdin, child.stdout):
+        if pipe is not None:
+            with contextlib.suppress(BrokenPipeError):
+                pipe.close()
 
 
 def _last_words(code: int | None, errors: Path) -> str:
