@@ -20,15 +20,13 @@ from chipshift.cli.inputs import (
     options_of,
     part_of,
     print_json,
+    print_worked,
 )
 from chipshift.cli.progress import working
 from chipshift.errors import InputError
-from chipshift.estimate.output import figure
 from chipshift.flows.assess import Assessment, assess
 from chipshift.flows.explain import explained
 from chipshift.flows.output import assessment_json, explained_json
-from chipshift.worked import Worked
-from chipshift.worked.tree import lines
 
 
 def command(
@@ -103,7 +101,8 @@ def command(
         write_report(html, found, answer)
     status = 0 if any(t.estimate is not None for t in found.targets) else 1
     if explain:
-        return _explain(found, answer, explain, json) or status
+        print_worked("assess", explained(found, answer, explain), explain, json)
+        return status
     if json:
         print_json(answer)
         return status
@@ -128,15 +127,3 @@ def write_report(path: str, found: Assessment, answer: dict[str, Any]) -> None:
         part.replace(target)
     except OSError as error:
         raise InputError(f"--html {path}: cannot be written ({error.strerror})") from None
-
-
-def _explain(found: Assessment, answer: dict[str, Any], path: str, as_json: bool) -> int:
-    """Print one figure's derivation."""
-    value = explained(found, answer, path)
-    if as_json:
-        print_json({"schema": "chipshift/assess/1", "path": path, "worked": figure(value, path)})
-    elif isinstance(value, Worked):
-        print("\n".join(lines(value)))
-    else:
-        print(f"{path} = {figure(value, path)['value']}")
-    return 0

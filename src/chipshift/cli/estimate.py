@@ -6,13 +6,22 @@ from typing import Annotated
 
 import typer
 
-from chipshift.cli.inputs import Explain, Files, Json, Model, Set, Torch, load, print_json
+from chipshift.cli.inputs import (
+    Explain,
+    Files,
+    Json,
+    Model,
+    Set,
+    Torch,
+    load,
+    print_json,
+    print_worked,
+)
 from chipshift.estimate import Price, estimate
-from chipshift.estimate.output import at_path, estimate_json, worked
+from chipshift.estimate.explain import figures
+from chipshift.estimate.output import at_path, estimate_json
 from chipshift.flows.asked import plan_asked
 from chipshift.flows.options import Options, by_chip, read_numbers, runs
-from chipshift.worked import Worked
-from chipshift.worked.tree import lines
 
 
 def command(
@@ -47,19 +56,10 @@ def command(
     cost: Price = Options(prices=prices).price_of(machine)
     found = estimate(job, chosen, machine, stack or None, price=cost, explain=bool(explain),
                      plan_source=f"--plan {plan}" if plan else "")  # fmt: skip
-    tree = estimate_json(found)
     if explain:
-        value = at_path(tree, explain)
-        if json:
-            print_json({"schema": "chipshift/estimate/1", "path": explain,
-                        "worked": worked(tree, explain)})  # fmt: skip
-        elif isinstance(value, Worked):
-            print("\n".join(lines(value)))
-        else:
-            print(f"{explain} = {worked(tree, explain)['value']}")
-        return 0
+        return print_worked("estimate", at_path(figures(found), explain), explain, json)
     if json:
-        print_json({"schema": "chipshift/estimate/1", **tree})
+        print_json({"schema": "chipshift/estimate/1", **estimate_json(found)})
         return 0
     from chipshift.report.estimate_screen import print_estimate
 

@@ -13,7 +13,7 @@ from typing import Annotated, Any
 import typer
 
 from chipshift.errors import InputError
-from chipshift.estimate.output import jsonable
+from chipshift.estimate.output import figure, jsonable
 from chipshift.flows.asked import present_machine
 from chipshift.flows.options import (
     Measured,
@@ -29,6 +29,7 @@ from chipshift.machines.machine import Machine
 from chipshift.models.model import Model as TracedModel
 from chipshift.planner.space import read_fixed
 from chipshift.units import GB, GIB
+from chipshift.worked.tree import lines
 
 Files = Annotated[list[str], typer.Argument(help="Job files, merged in this order.")]
 On = Annotated[str, typer.Option("--on", help="Machine the job runs on now, e.g. h100*128.")]
@@ -152,6 +153,20 @@ def print_json(value: Any) -> None:
     dumps = functools.partial(json.dumps, ensure_ascii=False, allow_nan=False)
     parts = dumps(folded(finite(jsonable(value))), indent=1).split(f'"{mark}"')
     print("".join(part + one for part, one in zip(parts, [*compact, ""], strict=True)))
+
+
+def print_worked(command: str, value: Any, path: str, as_json: bool) -> int:
+    """Print the derivation of the figure at a path, as a tree of lines or as one JSON object.
+
+    Raises:
+        InputError: what stands there is no figure.
+    """
+    worked = figure(value, path)
+    if as_json:
+        print_json({"schema": f"chipshift/{command}/1", "path": path, "worked": worked})
+    else:
+        print("\n".join(lines(value)))
+    return 0
 
 
 def finite(value: Any) -> Any:

@@ -2,11 +2,12 @@
 
 from __future__ import annotations
 
-from typing import Annotated, Any
+from typing import Annotated
 
 import typer
 
 from chipshift.cli.inputs import (
+    Explain,
     Files,
     Json,
     Model,
@@ -16,13 +17,14 @@ from chipshift.cli.inputs import (
     chosen_model,
     options_of,
     print_json,
+    print_worked,
 )
 from chipshift.cli.progress import working
 from chipshift.errors import InputError
-from chipshift.estimate.output import job_json
 from chipshift.flows.asked import present_machine
-from chipshift.flows.assess import Target, plan_target
-from chipshift.flows.output import target_json
+from chipshift.flows.assess import plan_target
+from chipshift.flows.explain import plan_tree, worked_at
+from chipshift.flows.planning import plan_json
 from chipshift.jobs.job import TrainJob
 from chipshift.jobs.read import read_job
 from chipshift.models.model import Model as TracedModel
@@ -47,6 +49,7 @@ def command(
     model: Model = "",
     torch: Torch = "",
     set_: Set = [],  # noqa: B006
+    explain: Explain = "",
     json: Json = False,
 ) -> int:
     """The best plans of a job on a machine, why the others lose, and what each limit costs.
@@ -55,6 +58,8 @@ def command(
     Examples:
       chipshift plan examples/llama3-8b-torchtitan.toml --on 'h100*128' --to v7x:4x4x4
       chipshift plan examples/llama3-8b-torchtitan.toml --on 'h100*128' --to v6e:8x16 --fix tp=4
+      chipshift plan examples/llama3-8b-torchtitan.toml --on 'h100*128' --to v7x:4x4x4 \\
+          --explain best.step_time_s
     """
     options = options_of(
         price=price, commit=commit, objective=objective, fix=fix, allow_batch=allow_batch,
@@ -64,7 +69,9 @@ def command(
         job = _job(files, on, chosen_model(model, torch), set_)
         found = plan_target(job, to, options)
     answer = plan_json(found, options, job)
-    if json:
+    if explain:
+        print_worked("plan", worked_at(plan_tree(found, options), answer, explain), explain, json)
+    elif json:
         print_json(answer)
     else:
         from chipshift.report.plan_screen import print_plan
@@ -86,26 +93,3 @@ def _job(files: list[str], on: str, model: str | TracedModel | None, sets: list[
             "now, or --set sequences_per_step=..."
         )
     return job
-
-
-def plan_json(found: Target, options: Any, job: TrainJob) -> dict[str, Any]:
-    """The contract's object for ``plan``."""
-    row = target_json(found, options)
-    seconds = max(found.found.seconds, 1e-9)
-    return {
-        "schema": "chipshift/plan/1",
-        "job": row.get("job") or job_json(job),
-        "machine": row["machine"],
-        "best": row if found.estimate is not None else None,
-        "alternatives": row["alternatives"],
-        "constraints": row["constraints"],
-        "frontier": row.get("frontier", []),
-        "short_bytes": row["short_bytes"],
-        "would_fit": row["would_fit"],
-        "plans_considered": found.found.considered,
-        "plans_scored": found.found.scored,
-        "plans_pruned": found.found.pruned,
-        "plans_fitting": found.found.counted_fitting,
-        "search_time_s": found.found.seconds,
-        "plans_per_s": found.found.scored / seconds,
-    }

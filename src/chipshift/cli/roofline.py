@@ -7,12 +7,23 @@ from typing import Annotated
 
 import typer
 
-from chipshift.cli.inputs import Files, Json, Model, Set, check_place, print_json, read_pairs
+from chipshift.cli.inputs import (
+    Explain,
+    Files,
+    Json,
+    Model,
+    Set,
+    check_place,
+    print_json,
+    print_worked,
+    read_pairs,
+)
 from chipshift.errors import InputError
 from chipshift.estimate.setting import Setting, setting
 from chipshift.estimate.stack import default_stack
+from chipshift.flows.explain import worked_at
 from chipshift.flows.options import by_chip
-from chipshift.flows.roofline import of_one_sequence
+from chipshift.flows.roofline import figures_of_one_sequence, of_one_sequence
 from chipshift.flows.sizing import machines_of
 from chipshift.jobs.job import TrainJob
 from chipshift.jobs.read import read_job
@@ -36,6 +47,7 @@ def command(
     html: Annotated[str, typer.Option("--html", help="Write the plot as a page here.")] = "",
     model: Model = "",
     set_: Set = [],  # noqa: B006
+    explain: Explain = "",
     json: Json = False,
 ) -> int:
     """Time of each op of one microbatch on each chip, what bounds it, and why.
@@ -48,6 +60,7 @@ def command(
       chipshift roofline examples/llama3-8b.toml --on h100 --on v6e --on v7x
       chipshift roofline examples/llama3-8b.toml --on h100 --on v7x --tp 8 --html out/roofline.html
       chipshift roofline examples/llama3-8b.toml --on v6e --json
+      chipshift roofline examples/llama3-8b.toml --on v6e --explain machines.0.ops.2.time_s
     """
     if not 0 < sequences < 1e6:
         raise InputError(f"--sequences {sequences:g}: expected above 0, below 1e6")
@@ -55,13 +68,16 @@ def command(
         check_place(html)
     job = read_job(files, model=model or None, overrides=read_pairs(set_, "--set"))
     stacks = by_chip(read_pairs(stack, "--stack", "v6e=maxtext"))
-    settings = [_setting(job, name, stacks) for name in dict.fromkeys(on)]
+    settings = [setting_on(job, name, stacks) for name in dict.fromkeys(on)]
     _check_cut(settings[0][1], tp, ep)
     found = of_one_sequence(settings, sequences, tp, ep)
     if html:
         from chipshift.report.roofline_page import roofline_page
 
         _write(html, roofline_page(found))
+    if explain:
+        tree = figures_of_one_sequence(settings, sequences, tp, ep)
+        return print_worked("roofline", worked_at(tree, found, explain), explain, json)
     if json:
         print_json(found)
         return 0
@@ -71,7 +87,7 @@ def command(
     return 0
 
 
-def _setting(job: TrainJob, name: str, stacks: dict[str, str]) -> tuple[str, Setting]:
+def setting_on(job: TrainJob, name: str, stacks: dict[str, str]) -> tuple[str, Setting]:
     """The machine's own name, or its chip's where no size was asked for, and the setting."""
     machine = _machine(name)
     chip = machine.chip

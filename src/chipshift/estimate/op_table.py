@@ -1,11 +1,12 @@
 """The ops of one microbatch on one device, each with what bounds it: the roofline, op by op.
 
-The times are the ones that an estimate sums (``work``); here they are kept apart.
+The times are the ones that an estimate sums (``work``); here they are kept apart. Numbers are
+floats, or ``Worked`` where setting and cut are.
 """
 
 from __future__ import annotations
 
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, fields, replace
 from typing import Any
 
 import numpy as np
@@ -24,6 +25,9 @@ from chipshift.jobs.plan import Plan
 from chipshift.models.ops import Cut, Op, end_ops, layer_ops
 from chipshift.roofline import time as roof
 from chipshift.roofline.kernels import AttentionKernel, MatmulKernel
+from chipshift.worked import plain
+
+Number = Any
 
 ON_CHIP_SHARE = 0.75
 """An attention kernel that reaches less than this share of what matmuls reach is bound on chip:
@@ -48,22 +52,27 @@ class OpTime:
 
     name: str
     kind: str
-    count: int
-    flops: float
-    moved_bytes: float
-    compute_s: float
-    memory_s: float
-    launch_s: float
+    count: Number
+    flops: Number
+    moved_bytes: Number
+    compute_s: Number
+    memory_s: Number
+    launch_s: Number
     bound: str
     why: str
 
     @property
-    def time_s(self) -> float:
-        return float(roof.op_time(self.compute_s, self.memory_s, self.launch_s))
+    def time_s(self) -> Number:
+        return roof.op_time(self.compute_s, self.memory_s, self.launch_s)
 
     @property
-    def intensity_flop_per_byte(self) -> float:
-        return float(roof.intensity(self.flops, self.moved_bytes)) if self.moved_bytes else 0.0
+    def intensity_flop_per_byte(self) -> Number:
+        return roof.intensity(self.flops, self.moved_bytes) if plain(self.moved_bytes) else 0.0
+
+    @property
+    def key(self) -> tuple[Any, ...]:
+        """What makes two rows the same op: everything but how often it runs."""
+        return tuple(plain(getattr(self, f.name)) for f in fields(self) if f.name != "count")
 
 
 def plan_cut(s: Setting, plan: Plan) -> Cut:
@@ -91,18 +100,18 @@ def op_table(s: Setting, cut: Cut) -> tuple[OpTime, ...]:
         for op in layer_ops(layer, s.model.d_model, cut):
             window = layer.attention.window if layer.attention else None
             named = op
-            if op.kind == "attention" and window is not None and window < float(cut.seq_len):
-                named = replace(op, name=f"attention[window {window}]")
+            if op.kind == "attention" and window is not None and plain(window) < float(cut.seq_len):
+                named = replace(op, name=f"attention[window {int(plain(window))}]")
             for row in _rows(named, s, count):
                 _add(rows, row)
     for op in last:
         rows += _rows(op, s, 1)
-    return tuple(row for row in rows if row.time_s > 0)
+    return tuple(row for row in rows if plain(row.time_s) > 0)
 
 
 def _add(rows: list[OpTime], row: OpTime) -> None:
     """Append a row, or count it in with the equal op of another kind of layer."""
-    same = [i for i, old in enumerate(rows) if replace(old, count=row.count) == row]
+    same = [i for i, old in enumerate(rows) if old.key == row.key]
     if same:
         rows[same[0]] = replace(row, count=rows[same[0]].count + row.count)
         return
@@ -113,7 +122,7 @@ def _add(rows: list[OpTime], row: OpTime) -> None:
     rows.append(replace(row, name=name))
 
 
-def _rows(op: Op, s: Setting, count: int) -> list[OpTime]:
+def _rows(op: Op, s: Setting, count: Number) -> list[OpTime]:
     if op.kind in ("matmul", "grouped_matmul"):
         return _matmul_rows(op, s, count)
     if op.kind == "attention":
@@ -121,7 +130,7 @@ def _rows(op: Op, s: Setting, count: int) -> list[OpTime]:
     return _memory_rows(op, s, count)
 
 
-def _matmul_rows(op: Op, s: Setting, count: int) -> list[OpTime]:
+def _matmul_rows(op: Op, s: Setting, count: Number) -> list[OpTime]:
     kernel = matmul_kernel_of(op, s.kernels, s.stack)
     rows = op.m if op.kind == "grouped_matmul" else None
     passes = (
@@ -131,26 +140,26 @@ def _matmul_rows(op: Op, s: Setting, count: int) -> list[OpTime]:
     )
     out = []
     for phase, m, n, k in passes:
-        compute, memory = (float(x) for x in matmul_sides(m, n, k, op.groups, kernel, rows))
+        compute, memory = matmul_sides(m, n, k, op.groups, kernel, rows)
         moved = roof.matmul_bytes(m, n, k, op.groups, kernel.in_bytes, kernel.out_bytes)
-        launch = float(kernel.launch_s)
-        bound = _bound(compute, memory, launch)
+        seconds = float(compute), float(memory), float(kernel.launch_s)
+        bound = _bound(*seconds)
         why = {
             "compute": _why_compute(float(m), float(n), float(k), kernel, rows, s.stack),
-            "hbm": _why_hbm(float(op.flops), float(moved), kernel.peak_flop_per_s, kernel),
-            "overhead": _why_launch(launch, compute, memory),
+            "hbm": _why_hbm(float(op.flops), float(moved), float(kernel.peak_flop_per_s), kernel),
+            "overhead": _why_launch(seconds[2], *seconds[:2]),
         }[bound]
-        out.append(OpTime(op.name + phase, op.kind, count, float(op.flops), float(moved),
-                          compute, memory, launch, bound, why))  # fmt: skip
+        out.append(OpTime(op.name + phase, op.kind, count, op.flops, moved, compute, memory,
+                          kernel.launch_s, bound, why))  # fmt: skip
     return out
 
 
-def _attention_rows(op: Op, s: Setting, count: int) -> list[OpTime]:
+def _attention_rows(op: Op, s: Setting, count: Number) -> list[OpTime]:
     kernel = attention_kernel_of(s.kernels, s.stack)
-    moved = float(attention_bytes(op.q_tokens, op.heads, op.kv_heads, op.head_dim, op.v_head_dim))
+    moved = attention_bytes(op.q_tokens, op.heads, op.kv_heads, op.head_dim, op.v_head_dim)
     sides = attention_sides(op, kernel, s.kernels)
     passes = (("", 1.0, 1.0, kernel.e_forward, kernel.s_half_forward),
-              (".backward", float(kernel.backward_flops), 2.0, kernel.e_backward,
+              (".backward", kernel.backward_flops, 2.0, kernel.e_backward,
                kernel.s_half_backward))  # fmt: skip
     out = []
     for (phase, work, traffic, e_max, half), (compute, memory) in zip(passes, sides, strict=True):
@@ -161,23 +170,23 @@ def _attention_rows(op: Op, s: Setting, count: int) -> list[OpTime]:
         if bound == "compute" and alone < ON_CHIP_SHARE * float(s.kernels.plain.e_max):
             bound = "on_chip"
         out.append(OpTime(
-            op.name + phase, op.kind, count, float(op.flops) * work, moved * traffic,
-            float(compute), float(memory), launch, bound,
+            op.name + phase, op.kind, count, op.flops * work, moved * traffic,
+            compute, memory, kernel.launch_s, bound,
             _why_attention(bound, share, kernel, s, float(op.keys), (compute, memory, launch)),
         ))  # fmt: skip
     return out
 
 
-def _memory_rows(op: Op, s: Setting, count: int) -> list[OpTime]:
-    moved, seconds = (float(x) for x in memory_side(op, s.kernels, s.stack))
-    back = float(s.stack.backward_memory_factor)
-    why = f"no matmul in it: {moved / 1e6:,.0f} MB through HBM as {s.stack.name} fuses it"
+def _memory_rows(op: Op, s: Setting, count: Number) -> list[OpTime]:
+    moved, seconds = memory_side(op, s.kernels, s.stack)
+    back = s.stack.backward_memory_factor
+    why = f"no matmul in it: {float(moved) / 1e6:,.0f} MB through HBM as {s.stack.name} fuses it"
     forward = OpTime(op.name, op.kind, count, 0.0, moved, 0.0, seconds, 0.0, "hbm", why)
     if op.kind == "embedding":
         return [forward]
     backward = replace(forward, name=f"{op.name}.backward", moved_bytes=moved * back,
                        memory_s=seconds * back,
-                       why=f"{back:g} times the forward pass's traffic")  # fmt: skip
+                       why=f"{float(back):g} times the forward pass's traffic")  # fmt: skip
     return [forward, backward]
 
 
@@ -213,7 +222,7 @@ def _in_a_step(scale: float, stack: Stack) -> list[str]:
 
 
 def _why_hbm(flops: float, moved: float, peak: float, kernel: MatmulKernel) -> str:
-    ridge = float(roof.ridge_point(peak, kernel.hbm_bytes_per_s))
+    ridge = float(roof.ridge_point(peak, float(kernel.hbm_bytes_per_s)))
     return f"{flops / moved:,.0f} FLOP a byte, the ridge is at {ridge:,.0f}"
 
 

@@ -167,15 +167,6 @@ def jsonable(tree: Any) -> Any:
     return tree
 
 
-def worked(tree: Any, path: str) -> dict[str, Any]:
-    """The contract's ``worked`` object of one figure.
-
-    Raises:
-        InputError: the path names nothing, or something that is not a figure.
-    """
-    return figure(at_path(tree, path), path)
-
-
 def figure(found: Any, path: str) -> dict[str, Any]:
     """The contract's ``worked`` object of the value found at a path.
 
@@ -184,12 +175,7 @@ def figure(found: Any, path: str) -> dict[str, Any]:
     """
     if isinstance(found, Worked):
         return worked_json(found)
-    if isinstance(found, bool) or not isinstance(found, (int, float)):
-        kinds = {dict: "a group of figures", list: "a list", type(None): "null", bool: "yes or no"}
-        kind = kinds.get(type(found), "a word")
-        inside = _choices(found, "") if isinstance(found, dict | list) else ""
-        raise InputError(f"--explain {path}: that is {kind}, no figure{inside}")
-    whole = float(found).is_integer()
-    source = "as given or counted" if whole else "as it stands in the answer: no working is kept"
-    return {"value": found, "unit": "", "name": path.split(".")[-1], "expression": "",
-            "inputs": [], "source": source}  # fmt: skip
+    kinds = {dict: "a group of figures", list: "a list", type(None): "null", bool: "yes or no"}
+    kind = kinds.get(type(found), "a word")
+    inside = _choices(found, "") if isinstance(found, dict | list) else ""
+    raise InputError(f"--explain {path}: that is {kind}, no figure{inside}")

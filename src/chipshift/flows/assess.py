@@ -24,6 +24,7 @@ from chipshift.flows.transfers import Transfer, transfers
 from chipshift.flows.verdict import Verdict, verdict
 from chipshift.jobs.complete import resolve_machine
 from chipshift.jobs.job import TrainJob
+from chipshift.jobs.plan import Plan
 from chipshift.machines.machine import Machine
 from chipshift.machines.names import chip_named, has_size, parse_machine
 from chipshift.planner.choose import Choice, Constraint, RunnerUp, batch_limit, choose, with_batch
@@ -56,7 +57,8 @@ class Target:
 
     Attributes:
         estimate: the best plan on it; None where nothing fits.
-        short_bytes, would_fit: by how much nothing fits, and what would.
+        short_bytes, would_fit, smallest: by how much nothing fits, what would, and the plan that
+            needs least.
         batch_note: set where the batch limits the number of chips.
     """
 
@@ -74,6 +76,7 @@ class Target:
     batch_note: str
     found: Found
     frontier: list[Estimate]
+    smallest: Plan | None = None
 
 
 @dataclass(frozen=True)
@@ -288,7 +291,7 @@ def _nothing_fits(job: TrainJob, machine: Machine, chosen: Choice, sizer: Sizer
         machine=machine, estimate=None, verdict=None, sizings=None, unchanged=None,
         unchanged_note="", runners_up=[], constraints=[], relearn=[],
         short_bytes=chosen.short_bytes, would_fit=would, batch_note="", frontier=[],
-        found=chosen.found,
+        found=chosen.found, smallest=chosen.smallest,
     )  # fmt: skip
 
 

@@ -1,21 +1,43 @@
-"""The working of any figure of an assessment, by its dotted path."""
+"""The working of any figure of an assessment or a plan, by its dotted path.
+
+The answer's tree is mirrored with ``Worked`` numbers. What takes an estimate to work out stands
+in the mirror as a function, called when a path leads through it.
+"""
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from typing import Any
 
-from chipshift.errors import InputError
+from chipshift.estimate import Estimate, estimate
+from chipshift.estimate.explain import figures_of_job, machine_figures
 from chipshift.estimate.output import at_path
 from chipshift.flows.assess import Assessment, Target
 from chipshift.flows.measured import anchored_time, relative_error
+from chipshift.flows.options import Options
 from chipshift.flows.output import figures_of, target_figures, with_working
-from chipshift.worked import leaf, rename
+from chipshift.flows.planning import scored_per_s
+from chipshift.planner.choose import Constraint, limit_cost, limit_usd
+from chipshift.worked import Worked, formula, leaf, rename
 
-SIZINGS = ("match_throughput", "equal_cost", "equal_chips")
+Tree = Any
+"""Numbers as ``Worked``, in dicts and lists; a function stands for what it returns."""
+
+
+@formula(unit="B", source="memory of the plan that needs least, over what a device has")
+def missing_bytes(smallest_bytes: Any, available_bytes: Any) -> Any:
+    """By how much nothing fits."""
+    return smallest_bytes - available_bytes
+
+
+@formula(unit="plans", source="legal plans that a proved bound left unscored")
+def left_out(considered: Any, scored: Any) -> Any:
+    """Plans pruned."""
+    return considered - scored
 
 
 def explained(a: Assessment, answer: dict[str, Any], path: str) -> Any:
-    """The figure at a path with its working, or as it stands in the answer where it has none.
+    """The figure at a path of an assessment with its working.
 
     Args:
         answer: the assessment as the output contract writes it.
@@ -23,68 +45,236 @@ def explained(a: Assessment, answer: dict[str, Any], path: str) -> Any:
     Raises:
         InputError: the path names nothing.
     """
+    return worked_at(assessment_tree(a, answer), answer, path)
+
+
+def worked_at(tree: Tree, answer: dict[str, Any], path: str) -> Any:
+    """The value at a path of the mirror, or the answer's own where that is no number.
+
+    Raises:
+        InputError: the path names nothing in the answer.
+    """
     plain = at_path(answer, path)
-    match path.split("."):
-        case ["from", *rest] if rest:
-            return _within(figures_of(with_working(a.present), a.options), rest, plain)
-        case ["targets", number, *rest] if rest:
-            return _of_target(a, a.targets[int(number)], rest, plain)
-        case ["transfers", number, "from", "value"]:
-            return a.transfers[int(number)].present
-        case ["transfers", number, "to", machine, "value"]:
-            return a.transfers[int(number)].targets[machine]
-        case ["measured", "our_error", name] if plain is not None:
-            return _our_error(a, name)
-        case ["measured", "anchored", number, "anchored_step_time_s"]:
-            return _anchored(a, answer["measured"]["anchored"][int(number)]["machine"])
-    return plain
-
-
-def _our_error(a: Assessment, name: str) -> Any:
-    now = with_working(a.present)
-    if name == "step_time_s":
-        return relative_error(now.step_time_s, _theirs(a, name))
-    return relative_error(now.memory["total"], _theirs(a, name))
-
-
-def _anchored(a: Assessment, machine: str) -> Any:
-    """The target's step time over the present's, times the measured one."""
-    target = next(t.estimate for t in a.targets
-                  if t.estimate is not None and t.machine.name == machine)  # fmt: skip
-    now, there = with_working(a.present), with_working(target)
-    present = rename(now.step_time_s, "present_step_time_s")
-    return anchored_time(there.step_time_s, present, _theirs(a, "step_time_s"))
-
-
-def _theirs(a: Assessment, name: str) -> Any:
-    assert a.measured is not None
-    unit = "s" if name == "step_time_s" else "B"
-    return leaf(getattr(a.measured.measured, name), unit, f"measured_{name}", "--measured")
-
-
-def _of_target(a: Assessment, t: Target, rest: list[str], plain: Any) -> Any:
-    match rest:
-        case ["alternatives", number, *inner] if inner:
-            runner = t.runners_up[int(number)].estimate
-            return _within(figures_of(with_working(runner), a.options), inner, plain)
-        case ["frontier", number, *inner] if inner:
-            tree = figures_of(with_working(t.frontier[int(number)]), a.options)
-            return _within({**tree, **tree["cost"]}, inner, plain)
-        case ["sizings", name, *inner] if inner and name in SIZINGS:
-            sized = getattr(t.sizings, name)
-            return _within(figures_of(with_working(sized), a.options), inner, plain)
-        case ["unchanged_plan", *inner] if inner and t.unchanged is not None:
-            return _within(figures_of(with_working(t.unchanged), a.options), inner, plain)
-        case [head, *_] if t.estimate is not None:
-            best = with_working(t.estimate)
-            if head not in ("ratio", "band", "flips_at"):
-                return _within(figures_of(best, a.options), rest, plain)
-            return _within(target_figures(with_working(a.present), best, a.options), rest, plain)
-    return plain
-
-
-def _within(tree: dict[str, Any], steps: list[str], plain: Any) -> Any:
-    try:
-        return at_path(tree, ".".join(steps))
-    except InputError:
+    if isinstance(plain, bool) or not isinstance(plain, int | float):
         return plain
+    found = tree
+    for step in path.split("."):
+        found = _step(found() if callable(found) else found, step)
+    return found() if callable(found) else found
+
+
+def _step(found: Tree, step: str) -> Tree:
+    """One step into the mirror; a derivation is walked by the keys of its JSON."""
+    if isinstance(found, Worked):
+        return found if step == "value" else list(getattr(found, step))
+    return found[int(step)] if isinstance(found, list) else found[step]
+
+
+def whole(tree: Tree) -> Tree:
+    """The mirror with every function called."""
+    if callable(tree):
+        return whole(tree())
+    if isinstance(tree, dict):
+        return {key: whole(value) for key, value in tree.items()}
+    return [whole(value) for value in tree] if isinstance(tree, list) else tree
+
+
+def assessment_tree(a: Assessment, answer: dict[str, Any]) -> Tree:
+    """The mirror of ``assess --json``."""
+    now = _once(lambda: with_working(a.present))
+    figures = _once(lambda: figures_of(now(), a.options))
+    return {
+        "job": lambda: figures()["job"],
+        "from": figures,
+        "targets": [target_tree(t, a.options, now) for t in a.targets],
+        "transfers": [
+            {
+                "from": {"value": t.present},
+                "to": {name: {"value": value} for name, value in t.targets.items()},
+                "worked": {"from": t.present, "to": t.targets},
+            }
+            for t in a.transfers
+        ],
+        "relearn": [item for t in a.targets for item in _relearn(t)],
+        "measured": lambda: _measured(a, now()),
+        "proof": lambda: compiler_figures(answer.get("proof")),
+        "proofs": lambda: compiler_figures(answer.get("proofs")),
+    }
+
+
+def target_tree(t: Target, options: Options, now: Callable[[], Estimate] | None) -> Tree:
+    """The mirror of one target; ``now`` works out the present run, None for the planner alone."""
+    if t.estimate is None:
+        return {
+            "job": figures_of_job(t.found.setting.job), "machine": machine_figures(t.machine),
+            "short_bytes": lambda: _short(t), **counts(t),
+        }  # fmt: skip
+    chosen = t.estimate
+    best = _once(lambda: with_working(chosen))
+    if now is None:
+        own = _once(lambda: figures_of(best(), options))
+    else:
+        own = _once(lambda: target_figures(now(), best(), options))
+    keys = ("job", "machine", "plan", "step_time_s", "tokens_per_s_per_chip", "long_run",
+            "model_flops_per_token", "tflops_per_chip", "mfu", "hfu", "time_s", "memory_bytes",
+            "cost", "assumptions", "error_band", "ratio", "band", "flips_at")  # fmt: skip
+    return {
+        **{key: _part(own, key) for key in keys},
+        "sizings": {} if t.sizings is None else {
+            name: _estimate(getattr(t.sizings, name), options)
+            for name in ("match_throughput", "equal_cost", "equal_chips")
+        },
+        "unchanged_plan": _estimate(t.unchanged, options),
+        "alternatives": [_estimate(r.estimate, options) for r in t.runners_up],
+        "constraints": [_constraint(c, best) for c in t.constraints],
+        "frontier": [_point(e, options) for e in t.frontier],
+        **counts(t),
+    }  # fmt: skip
+
+
+def _once(make: Callable[[], Any]) -> Callable[[], Any]:
+    """The function, called at most once."""
+    kept: list[Any] = []
+
+    def get() -> Any:
+        if not kept:
+            kept.append(make())
+        return kept[0]
+
+    return get
+
+
+def _part(of: Callable[[], Any], key: str) -> Callable[[], Any]:
+    return lambda: of().get(key)
+
+
+def _estimate(e: Estimate | None, options: Options) -> Tree:
+    return None if e is None else _once(lambda: figures_of(with_working(e), options))
+
+
+def _point(e: Estimate, options: Options) -> Tree:
+    own = _once(lambda: figures_of(with_working(e), options))
+    return {
+        "chips": lambda: own()["machine"]["chips"],
+        "step_time_s": _part(own, "step_time_s"),
+        "usd_per_1e12_tokens": lambda: own()["cost"]["usd_per_1e12_tokens"],
+        "plan": _part(own, "plan"),
+    }
+
+
+def _constraint(c: Constraint, best: Callable[[], Estimate]) -> Tree:
+    """What a limit costs: the best plan's step time, less that of the best plan without it."""
+
+    def cost_s() -> Worked:
+        there = best()
+        free = estimate(c.job, c.plan, there.machine, there.stack, price=there.price, explain=True,
+                        plan_source=f"the best plan without the limit: {c.name}")  # fmt: skip
+        without = rename(free.step_time_s, "step_time_without_s")
+        return limit_cost(there.step_time_s, without, c.steps)  # type: ignore[no-any-return]
+
+    def cost_usd() -> Worked:
+        there = best()
+        price = there.price
+        rate = leaf(price.usd_per_chip_hour or 0.0, "USD/chip-hour", "usd_per_chip_hour",
+                    price.source)  # fmt: skip
+        chips = machine_figures(there.machine)["chips"]
+        return limit_usd(rename(cost_s(), "cost_s"), rate, chips)  # type: ignore[no-any-return]
+
+    return {"cost_s": cost_s, "cost_usd": cost_usd}
+
+
+def counts(t: Target) -> dict[str, Worked]:
+    """What the planner's search counted, and how long it took."""
+    f, on = t.found, t.machine.name
+    considered = leaf(
+        f.considered,
+        "plans",
+        "plans_considered",
+        f"counted by the planner on {on}: legal degrees × microbatch × remat × sharding × schedule",
+    )
+    scored = leaf(f.scored, "plans", "plans_scored",
+                  f"counted by the planner on {on}: all parts computed")  # fmt: skip
+    return {
+        "plans_considered": considered,
+        "plans_scored": scored,
+        "plans_pruned": rename(left_out(considered, scored), "plans_pruned"),
+        "plans_fitting": leaf(f.counted_fitting, "plans", "plans_fitting",
+                              f"counted by the planner on {on}: scored plans within the memory of "
+                              "a device"),
+        "search_time_s": leaf(f.seconds, "s", "search_time_s",
+                              f"measured: this process's clock over the search on {on}"),
+    }  # fmt: skip
+
+
+def _short(t: Target) -> Worked:
+    """By how much the smallest plan misses the memory of a device."""
+    s = t.found.setting
+    assert t.smallest is not None
+    smallest = estimate(s.job, t.smallest, t.machine, s.stack.name, explain=True,
+                        plan_source="the plan that needs least memory")  # fmt: skip
+    return rename(  # type: ignore[no-any-return]
+        missing_bytes(smallest.memory["total"], smallest.available), "short_bytes"
+    )
+
+
+def _relearn(t: Target) -> list[Tree]:
+    return [
+        {
+            "where": {"line": leaf(r.line or 0, "", "line", f"{r.file}:{r.line}")},
+            "cost": {
+                "seconds_per_step": leaf(r.seconds or 0.0, "s", "seconds_per_step", r.evidence),
+                "fraction_of_step": leaf(r.fraction or 0.0, "1", "fraction_of_step", r.evidence),
+                "bytes": leaf(r.bytes or 0.0, "B", "bytes", r.evidence),
+            },
+        }
+        for r in t.relearn
+    ]
+
+
+def _measured(a: Assessment, now: Estimate) -> Tree:
+    """Our error on the user's run, and the targets anchored to it."""
+    if a.measured is None:
+        return None
+    theirs = {
+        name: leaf(value, unit, f"measured_{name}", "given: --measured")
+        for name, unit in (("step_time_s", "s"), ("memory_bytes", "B"))
+        if (value := getattr(a.measured.measured, name)) is not None
+    }
+    ours = {"step_time_s": now.step_time_s, "memory_bytes": now.memory["total"]}
+    found = {t.machine.name: t.estimate for t in a.targets if t.estimate is not None}
+    present = rename(now.step_time_s, "present_step_time_s")
+
+    def anchored(machine: str) -> Tree:
+        there = _once(lambda: with_working(found[machine]))
+        return {
+            "raw_step_time_s": lambda: there().step_time_s,
+            "anchored_step_time_s": lambda: anchored_time(
+                there().step_time_s, present, theirs["step_time_s"]
+            ),
+        }
+
+    return {
+        **theirs,
+        "our_error": {name: relative_error(ours[name], value) for name, value in theirs.items()},
+        "anchored": [anchored(row.machine) for row in a.measured.targets],
+    }
+
+
+def compiler_figures(report: Any, source: str = "the target's own compiler") -> Tree:
+    """A compile report's numbers as leaves: what the compiler said, and of which program."""
+    if isinstance(report, dict):
+        if "program" in report and "machine" in report:
+            source = f"{source}, as it reported on: {report['program']}"
+        return {key: compiler_figures(value, source) for key, value in report.items()}
+    if isinstance(report, list):
+        return [compiler_figures(value, source) for value in report]
+    if isinstance(report, int | float) and not isinstance(report, bool):
+        return leaf(report, "", "as_compiled", source)
+    return report
+
+
+def plan_tree(t: Target, options: Options) -> Tree:
+    """The mirror of ``plan --json``."""
+    own = target_tree(t, options, None)
+    rate = scored_per_s(own["plans_scored"], own["search_time_s"])
+    return {**own, "best": own, "plans_per_s": rename(rate, "plans_per_s")}

@@ -4,10 +4,13 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass
+from typing import Any
 
 from chipshift.estimate import Estimate
 from chipshift.flows.options import Measured
 from chipshift.worked import formula, plain
+
+Number = Any
 
 
 @dataclass(frozen=True)
@@ -30,13 +33,13 @@ class Anchored:
 
 
 @formula(unit="1", source="(predicted − measured) / measured")
-def relative_error(predicted: float, measured: float) -> float:
+def relative_error(predicted: Number, measured: Number) -> Number:
     """Signed relative error of a prediction."""
     return (predicted - measured) / measured
 
 
 @formula(unit="s", source="predicted ratio × measured present")
-def anchored_time(target_s: float, present_s: float, measured_s: float) -> float:
+def anchored_time(target_s: Number, present_s: Number, measured_s: Number) -> Number:
     """A target's step time if our error is the same on both machines."""
     return target_s / present_s * measured_s
 

@@ -6,6 +6,7 @@ from dataclasses import asdict
 from typing import Any
 
 from chipshift.estimate import Estimate, estimate
+from chipshift.estimate.explain import figures
 from chipshift.estimate.output import estimate_json, job_json, jsonable
 from chipshift.flows.assess import Assessment, Sizings, Target
 from chipshift.flows.launch import maxtext
@@ -95,7 +96,9 @@ def target_json(t: Target, o: Options) -> dict[str, Any]:
         "alternatives": [
             {**_estimate(r.estimate, o), "loses_because": r.loses_because} for r in t.runners_up
         ],
-        "constraints": [asdict(c) for c in t.constraints],
+        "constraints": [
+            {"name": c.name, "cost_s": c.cost_s, "cost_usd": c.cost_usd} for c in t.constraints
+        ],
         "frontier": [_point(e) for e in t.frontier],
         "run": {"maxtext": command} if command else {},
         "short_bytes": None,
@@ -176,13 +179,7 @@ def explained_json(a: Assessment) -> dict[str, Any]:
 
 def figures_of(e: Estimate, options: Options) -> dict[str, Any]:
     """An explained estimate's figures, its price and its run among them."""
-    tree = estimate_json(e)
-    price = e.price.usd_per_chip_hour
-    if price is not None:
-        tree["cost"]["usd_per_chip_hour"] = leaf(
-            price, "USD/chip-hour", "usd_per_chip_hour", e.price.source
-        )
-    return {**tree, "long_run": explained_run(e, options)}
+    return {**figures(e), "long_run": explained_run(e, options)}
 
 
 def _carried(t: Target, options: Options) -> dict[str, Any] | None:

@@ -78,4 +78,5 @@ def explained_run(e: Estimate, options: Options) -> dict[str, Worked | None] | N
     usd = None
     if price is not None:
         usd = run_cost(hours, leaf(price, "USD/chip-hour", "usd_per_chip_hour", e.price.source))
-    return {"days": rename(seconds / 86400, "days"), "chip_hours": hours, "usd": usd}
+    return {"tokens": tokens, "goodput": goodput, "days": rename(seconds / 86400, "days"),
+            "chip_hours": hours, "usd": usd}  # fmt: skip

@@ -4,6 +4,9 @@ from __future__ import annotations
 
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, replace
+from typing import Any
+
+import numpy as np
 
 from chipshift.estimate.estimate import Estimate, Price, estimate
 from chipshift.estimate.score import AXES
@@ -14,7 +17,7 @@ from chipshift.machines.machine import Machine
 from chipshift.planner.search import Found, search, without_memory_limit
 from chipshift.planner.table import Row
 from chipshift.units import duration, gib
-from chipshift.worked import plain
+from chipshift.worked import formula, plain
 
 RUNNERS_UP = 5
 Fixed = Mapping[str, str | int | float]
@@ -30,11 +33,31 @@ class RunnerUp:
 
 @dataclass(frozen=True)
 class Constraint:
-    """What holding something fixed costs a step, against the best plan without it."""
+    """What holding something fixed costs a step, against the best plan without it.
+
+    Attributes:
+        job, plan: the plan without it, and the job it is of (another batch, where that is fixed).
+        steps: steps of this job that one of that job's is worth.
+    """
 
     name: str
     cost_s: float
     cost_usd: float | None
+    job: TrainJob
+    plan: Plan
+    steps: float = 1.0
+
+
+@formula(unit="s", source="step time, less that of the best plan without the limit; never below 0")
+def limit_cost(step_time_s: Any, without_s: Any, steps: Any) -> Any:
+    """Seconds a step that a limit costs; ``steps`` of them are one step without it."""
+    return np.maximum(step_time_s - without_s / steps, 0)
+
+
+@formula(unit="USD", source="seconds × price × chips")
+def limit_usd(cost_s: Any, usd_per_chip_hour: Any, chips: Any) -> Any:
+    """Dollars a step that a limit costs."""
+    return cost_s * usd_per_chip_hour * chips / 3600
 
 
 @dataclass(frozen=True)
@@ -69,15 +92,24 @@ def choose(job: TrainJob, machine: Machine, stack: str, *, fixed: Fixed | None =
     s = setting(job, machine, stack)
     found = found or search(s, fixed, progress=progress)
     if not found.fitting:
-        row = found.not_fitting[0] if found.not_fitting else None
-        short = row.memory_bytes - float(s.usable_bytes) if row else float("nan")
-        smallest = found.plan(row) if row else None
-        return Choice(machine, stack, None, [], [], short, smallest, found)
+        smallest, needs = _smallest(s, found)
+        return Choice(machine, stack, None, [], [], needs - float(s.usable_bytes), smallest, found)
     best = estimate(job, found.plan(found.fitting[0]), machine, stack, price=price,
                     plan_source=planned(found, machine.name))  # fmt: skip
     others = _runners_up(job, found, best, price) if explain_choice else []
     limits = _constraints(s, best, fixed or {}) if explain_choice else []
     return Choice(machine, stack, best, others, limits, 0.0, None, found)
+
+
+def _smallest(s: Setting, found: Found) -> tuple[Plan | None, float]:
+    """The plan that needs least memory of those kept, and what it needs; NaN where none is legal.
+
+    Rows that do not fit carry the bound that left them out, so that each is worked out in full.
+    """
+    plans = [found.plan(row) for row in found.not_fitting]
+    needs = [float(estimate(s.job, p, s.machine, s.stack.name).memory["total"]) for p in plans]
+    least = min(range(len(plans)), key=needs.__getitem__, default=None)
+    return (None, float("nan")) if least is None else (plans[least], needs[least])
 
 
 def planned(found: Found, machine: str) -> str:
@@ -134,24 +166,27 @@ def loses_because(best: Estimate, other: Estimate) -> str:
 
 def _constraints(s: Setting, best: Estimate, fixed: Fixed) -> list[Constraint]:
     """What memory, the batch and each thing that the user holds cost."""
-    time_s = float(plain(best.step_time_s))
-    per_s = best.price.usd_per_chip_hour
-    rate = None if per_s is None else per_s * best.machine.chips / 3600
-
-    def priced(name: str, other_s: float) -> Constraint:
-        cost = max(time_s - other_s, 0.0)
-        return Constraint(name, cost, None if rate is None else cost * rate)
-
     out: list[Constraint] = []
     free = search(without_memory_limit(s), fixed, keep=1, orders=False)
     if free.fitting:
-        out.append(priced("memory of a device", free.fitting[0].step_time_s))
+        out.append(_priced("memory of a device", s.job, best, free))
     for key in fixed:
         rest = {k: v for k, v in fixed.items() if k != key}
         loose = search(s, rest, keep=1, orders=False)
         if loose.fitting:
-            out.append(priced(f"{key}={fixed[key]}", loose.fitting[0].step_time_s))
+            out.append(_priced(f"{key}={fixed[key]}", s.job, best, loose))
     return out
+
+
+def _priced(name: str, job: TrainJob, best: Estimate, free: Found, steps: float = 1.0
+            ) -> Constraint:  # fmt: skip
+    """A limit's cost against the first plan of a search without it."""
+    plan = free.plan(free.fitting[0])
+    without = estimate(job, plan, best.machine, best.stack, price=best.price)
+    cost = float(limit_cost(best.step_time_s, without.step_time_s, steps))
+    price = best.price.usd_per_chip_hour
+    usd = None if price is None else float(limit_usd(cost, price, best.machine.chips))
+    return Constraint(name, cost, usd, job, plan, steps)
 
 
 def with_batch(job: TrainJob, factor: int) -> TrainJob:
@@ -162,10 +197,9 @@ def with_batch(job: TrainJob, factor: int) -> TrainJob:
 
 def batch_limit(job: TrainJob, machine: Machine, stack: str, best: Estimate) -> Constraint | None:
     """What the fixed batch costs: the best plan with twice the batch, at half its step time."""
-    double = search(setting(with_batch(job, 2), machine, stack), keep=1, orders=False)
+    twice = with_batch(job, 2)
+    double = search(setting(twice, machine, stack), keep=1, orders=False)
     if not double.fitting:
         return None
-    cost = max(float(plain(best.step_time_s)) - double.fitting[0].step_time_s / 2, 0.0)
-    price = best.price.usd_per_chip_hour
-    usd = None if price is None else cost * price * machine.chips / 3600
-    return Constraint("tokens a step held fixed (against twice the batch)", cost, usd)
+    name = "tokens a step held fixed (against twice the batch)"
+    return _priced(name, twice, best, double, steps=2.0)
