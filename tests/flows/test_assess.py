@@ -6,17 +6,24 @@ import dataclasses
 
 import pytest
 
+from chipshift.estimate import estimate
 from chipshift.estimate.output import at_path
 from chipshift.flows.assess import Assessment, assess, plan_target
 from chipshift.flows.explain import explained
 from chipshift.flows.measured import anchored_time, relative_error
 from chipshift.flows.options import Measured, Options, read_duration, read_numbers
-from chipshift.flows.output import assessment_json, explained_json
+from chipshift.flows.output import (
+    assessment_json,
+    explained_json,
+    target_figures,
+    with_working,
+)
 from chipshift.flows.run import run_seconds
-from chipshift.flows.verdict import flip_price
+from chipshift.flows.verdict import flip_price, verdict
 from chipshift.jobs.job import Given, TrainJob
 from chipshift.jobs.plan import Plan
 from chipshift.machines import parse_machine
+from chipshift.planner.choose import with_batch
 from chipshift.worked import Worked, plain
 from tests.estimate.conftest import job_of
 
@@ -156,6 +163,23 @@ def test_a_larger_batch_is_used_only_when_allowed(job: TrainJob) -> None:
     assert held.estimate.plan.global_batch == 256
     ratio = free.estimate.plan.global_batch / 256
     assert plain(free.estimate.step_time_s) / ratio <= plain(held.estimate.step_time_s)
+
+
+def test_with_a_larger_batch_step_and_token_have_ratios_of_their_own(job: TrainJob) -> None:
+    """Target over present, as they stand: a step of 4 times the tokens is not scaled down."""
+    machine = parse_machine("v6e:16x16")
+    now = estimate(job, Plan(fsdp=256, remat="full"), machine, "maxtext")
+    four = estimate(with_batch(job, 4), Plan(fsdp=256, accumulation=4, remat="full"), machine,
+                    "maxtext")  # fmt: skip
+    found = verdict(now, four).ratio
+    assert found.step_time == pytest.approx(four.step_time_s / now.step_time_s)
+    assert found.step_time > 3
+    # tokens/s a chip is tokens a step / step time / chips, on the same chips: its inverse
+    assert found.time_per_token == pytest.approx(1 / found.tokens_per_s_per_chip)
+    assert found.time_per_token == pytest.approx(found.step_time / 4)
+    worked = target_figures(with_working(now), with_working(four), Options())["ratio"]
+    assert worked["step_time"].value == pytest.approx(found.step_time)
+    assert worked["time_per_token"].value == pytest.approx(found.time_per_token)
 
 
 @pytest.mark.parametrize(

@@ -10,7 +10,7 @@ import pytest
 from chipshift.report import estimate_screen, plan_screen
 from chipshift.report.lines import Line, quantity
 from chipshift.report.terminal import print_answer, screen, shortened
-from chipshift.report.words import does_not_fit
+from chipshift.report.words import compared, does_not_fit
 from chipshift.units import duration
 from tests.report.answers import answer, refused
 
@@ -123,3 +123,13 @@ def test_a_command_to_copy_is_never_cut() -> None:
 def test_what_is_missing_never_reads_as_nothing(missing_bytes: float, shown: str) -> None:
     said = does_not_fit({"short_bytes": missing_bytes, "would_fit": ["v6e:2x4"]})
     assert said == f"the smallest plan is {shown} a device too large; it would fit: v6e:2x4"
+
+
+def test_where_a_step_has_other_tokens_step_and_token_are_told_apart() -> None:
+    """1.6 times the step time with twice the tokens: 0.8 times the time a token."""
+    ratio = {"step_time": 1.6, "time_per_token": 0.8, "tokens_per_s_per_chip": 1.25,
+             "cost_per_token": 0.5}  # fmt: skip
+    said = "step time 1.60× with 2× the tokens, time a token 0.80×, tokens/s a chip 1.25×"
+    assert compared({"ratio": ratio}).startswith(said)
+    same = {**ratio, "step_time": 0.8}
+    assert compared({"ratio": same}).startswith("step time 0.80×, tokens/s a chip")

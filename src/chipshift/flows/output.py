@@ -206,14 +206,19 @@ def target_figures(now: Estimate, then: Estimate, options: Options) -> dict[str,
     if cost is not None and then.price.usd_per_chip_hour is not None:
         price = leaf(then.price.usd_per_chip_hour, "USD/chip-hour", "price", then.price.source)
         flips = flip_price(price, cost)
-    same = tokens_of(now) / tokens_of(then)
-    seconds = then.step_time_s if same == 1 else then.step_time_s * same
+    seconds, present_s = then.step_time_s, _present(now.step_time_s)
+    tokens = leaf(tokens_of(then), "tokens", "tokens_per_step", f"{then.machine.name}: its batch")
+    before = leaf(tokens_of(now), "tokens", "present_tokens_per_step", "the job's own batch")
     own = half_width(then.error_band)
     width = leaf(own, "1", "median_error", then.error_band.basis)
     return {
         **figures_of(then, options),
         "ratio": {
-            "step_time": ratio_of(seconds, _present(now.step_time_s)),
+            "step_time": ratio_of(seconds, present_s),
+            "time_per_token": ratio_of(
+                rename(seconds / tokens, "s_per_token"),
+                rename(present_s / before, "present_s_per_token"),
+            ),
             "tokens_per_s_per_chip": ratio_of(
                 then.tokens_per_s_per_chip, _present(now.tokens_per_s_per_chip)
             ),

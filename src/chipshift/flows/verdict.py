@@ -18,9 +18,14 @@ validated group shows; printed as an assumption wherever it is used."""
 
 @dataclass(frozen=True)
 class Ratio:
-    """Target over present; memory_headroom is the target's own free share."""
+    """Target over present; memory_headroom is the target's own free share.
+
+    ``time_per_token`` is ``step_time`` unless the target's step has other tokens than the
+    present's; the verdict is of it.
+    """
 
     step_time: float
+    time_per_token: float
     tokens_per_s_per_chip: float
     cost_per_token: float | None
     memory_headroom: float
@@ -83,9 +88,7 @@ def half_width(band: ErrorBand) -> float:
 def verdict(present: Estimate, target: Estimate) -> Verdict:
     """Compare the best plan of a target with the present run."""
     now, then = float(plain(present.step_time_s)), float(plain(target.step_time_s))
-    # the same tokens, should the target's step hold more of them than the present's
-    steps = tokens_of(present) / tokens_of(target)
-    time_ratio = float(ratio_of(then * steps, now))
+    time_ratio = float(ratio_of(then / tokens_of(target), now / tokens_of(present)))
     cost_ratio = _cost_ratio(present, target)
     error = math.hypot(half_width(present.error_band), half_width(target.error_band))
     faster, slower = time_ratio * (1 + error) < 1, time_ratio / (1 + error) > 1
@@ -111,6 +114,7 @@ def verdict(present: Estimate, target: Estimate) -> Verdict:
     return Verdict(
         word,
         Ratio(
+            ratio_of(then, now),
             time_ratio,
             ratio_of(float(plain(target.tokens_per_s_per_chip)),
                      float(plain(present.tokens_per_s_per_chip))),

@@ -15,7 +15,6 @@ from chipshift.report.rows import (
     machine_text,
     plan_text,
     rows_for,
-    times_the_tokens,
     usd,
     value_at,
 )
@@ -30,6 +29,7 @@ from chipshift.report.words import (
     half_width,
     headline,
     item_cost,
+    more_tokens,
     nothing_to_relearn,
     place,
     verdict_words,
@@ -96,7 +96,7 @@ def _render(answer: Mapping[str, Any], book: Book, roofs: Sequence[Mapping[str, 
         value_at=value_at, cell=cell, plan_text=plan_text, machine_text=machine_text, usd=usd,
         duration=duration, gib=gib, si=si, quantity=quantity, compared=compared,
         does_not_fit=does_not_fit, error_text=error_text, item_cost=item_cost, place=place,
-        verdict_words=verdict_words, times_the_tokens=times_the_tokens,
+        verdict_words=verdict_words, more_tokens=more_tokens,
         nothing_to_relearn=nothing_to_relearn,
     )  # fmt: skip
     across = columns(answer)

@@ -15,8 +15,8 @@ from chipshift.report.charts.frontier import Point, frontier
 from chipshift.report.charts.memory import memory
 from chipshift.report.charts.ratio import Ruler, rulers
 from chipshift.report.charts.roofline import Mark, Roof, roofline
-from chipshift.report.rows import plan_text, times_the_tokens
-from chipshift.report.words import half_width, ratio_error
+from chipshift.report.rows import plan_text
+from chipshift.report.words import half_width, more_tokens, ratio_error
 
 LETTERS = string.ascii_uppercase + string.ascii_lowercase
 MOST_MARKS = 9
@@ -26,10 +26,11 @@ NEAR = 0.02
 
 
 def rulers_of(present: Mapping[str, Any], target: Mapping[str, Any]) -> Markup:
-    """Step time and cost of a target as ratios to the present."""
+    """Time (of a step, or of a token where steps differ) and cost as ratios to the present."""
     error = ratio_error(present, target)
     ratio = target["ratio"]
-    rows = [Ruler("step time", ratio["step_time"], error)]
+    time = "step time" if more_tokens(target) == 1 else "time a token"
+    rows = [Ruler(time, ratio["time_per_token"], error)]
     if ratio["cost_per_token"] is not None:
         rows.append(Ruler("cost a token", ratio["cost_per_token"], error))
     return rulers(rows, target["machine"]["name"])
@@ -44,7 +45,7 @@ def _runs(answer: Mapping[str, Any]) -> list[tuple[str, str, Mapping[str, Any]]]
         name = target["machine"]["name"]
         if target.get("unchanged_plan"):
             out.append((name, "present plan", target["unchanged_plan"]))
-        more = times_the_tokens(target, answer["from"])
+        more = more_tokens(target)
         out.append((name, "best plan" if more == 1 else f"best plan, {more:g}× the tokens", target))
     return out
 

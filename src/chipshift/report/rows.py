@@ -65,12 +65,6 @@ def rows_for(columns: Sequence[Estimate]) -> tuple[Row, ...]:
     return (TOKENS, *ROWS) if differ else ROWS
 
 
-def times_the_tokens(estimate: Estimate, present: Estimate) -> float:
-    """How many times the present run's tokens a step of this estimate has."""
-    own, now = value_at(estimate, TOKENS.path), value_at(present, TOKENS.path)
-    return float(own / now) if own and now else 1.0
-
-
 def value_at(tree: Any, path: str) -> Any:
     """The value at a dotted path, None where a step of it is absent."""
     for step in path.split("."):

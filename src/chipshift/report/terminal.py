@@ -92,7 +92,8 @@ def _verdict(target: Mapping[str, Any], width: int) -> Iterator[Line]:
         Span(f"{verdict_words(target).upper():<31}", style),
         Span(readings if beside else "", "dim"),
     ]
-    yield [Span(f"{'':15}{compared(target)}"[:width])]
+    for part in textwrap.wrap(compared(target), width - 15):
+        yield [Span(f"{'':15}{part}")]
     notes = [] if beside else [readings]
     if target.get("batch_note"):
         notes.append(target["batch_note"])

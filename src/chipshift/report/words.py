@@ -63,6 +63,9 @@ def compared(target: Mapping[str, Any]) -> str:
     parts = []
     if ratio.get("step_time") is not None:
         parts.append(f"step time {ratio['step_time']:.2f}×")
+        if more_tokens(target) != 1:
+            parts[0] += f" with {more_tokens(target):g}× the tokens"
+            parts.append(f"time a token {ratio['time_per_token']:.2f}×")
     if ratio.get("tokens_per_s_per_chip") is not None:
         parts.append(f"tokens/s a chip {ratio['tokens_per_s_per_chip']:.2f}×")
     if ratio.get("cost_per_token") is not None:
@@ -70,6 +73,13 @@ def compared(target: Mapping[str, Any]) -> str:
     else:
         parts.append("cost a token unknown: no price")
     return ", ".join(parts)
+
+
+def more_tokens(target: Mapping[str, Any]) -> float:
+    """How many times the present step's tokens the target's has."""
+    ratio = target.get("ratio") or {}
+    step, token = ratio.get("step_time"), ratio.get("time_per_token")
+    return round(step / token, 9) if step and token else 1.0
 
 
 def does_not_fit(target: Mapping[str, Any]) -> str:
