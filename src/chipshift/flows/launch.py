@@ -1,24 +1,43 @@
-"""What to type next: the chosen plan as a MaxText command line."""
+"""What to type next: the chosen plan as MaxText's command line, started on a cluster by xpk.
+
+Keys, their defaults and what they are refused for: Google, MaxText, configs/base.yml and
+configs/types.py, 2026-08-22. xpk's options: Google, xpk, parser/workload.py, 2026-06-25.
+"""
 
 from __future__ import annotations
 
 import math
+import re
 
 from chipshift.estimate import Estimate
+from chipshift.models.model import MoeMlp
 
 MAXTEXT_MODELS = {
-    "llama-3.1-8b": "llama3.1-8b", "llama-3.1-70b": "llama3.1-70b",
-    "llama-3.1-405b": "llama3.1-405b", "llama-3-8b": "llama3-8b", "llama-3-70b": "llama3-70b",
     "llama-2-7b": "llama2-7b", "llama-2-13b": "llama2-13b", "llama-2-70b": "llama2-70b",
-    "mixtral-8x7b": "mixtral-8x7b", "mixtral-8x22b": "mixtral-8x22b", "mistral-7b": "mistral-7b",
-    "deepseek-v3": "deepseek3-671b", "deepseek-v3-671b": "deepseek3-671b",
-    "qwen3-8b": "qwen3-8b", "qwen3-32b": "qwen3-32b", "gemma-2-9b": "gemma2-9b",
-    "gemma-3-27b": "gemma3-27b",
+    "llama-3-8b": "llama3-8b", "llama-3-70b": "llama3-70b", "llama-3.1-8b": "llama3.1-8b",
+    "llama-3.1-70b": "llama3.1-70b", "llama-3.1-405b": "llama3.1-405b",
+    "llama-3.3-70b": "llama3.3-70b", "llama-4-scout": "llama4-17b-16e",
+    "llama-4-maverick": "llama4-17b-128e", "mistral-7b": "mistral-7b",
+    "mistral-7b-v0.1": "mistral-7b", "mixtral-8x7b": "mixtral-8x7b",
+    "mixtral-8x22b": "mixtral-8x22b", "deepseek-v2": "deepseek2-236b",
+    "deepseek-v2-lite": "deepseek2-16b", "deepseek-v3": "deepseek3-671b",
+    "deepseek-v3-671b": "deepseek3-671b", "kimi-k2": "kimi-k2-1t", "gemma-2b": "gemma-2b",
+    "gemma-7b": "gemma-7b", "gemma-2-2b": "gemma2-2b", "gemma-2-9b": "gemma2-9b",
+    "gemma-2-27b": "gemma2-27b", "gemma-3-4b": "gemma3-4b", "gemma-3-12b": "gemma3-12b",
+    "gemma-3-27b": "gemma3-27b", "gpt-oss-20b": "gpt-oss-20b", "gpt-oss-120b": "gpt-oss-120b",
+    "qwen2.5-1.5b": "qwen2.5-1.5b", "qwen2.5-7b": "qwen2.5-7b", "qwen2.5-14b": "qwen2.5-14b",
+    "qwen3-0.6b": "qwen3-0.6b", "qwen3-1.7b": "qwen3-1.7b", "qwen3-4b": "qwen3-4b",
+    "qwen3-8b": "qwen3-8b", "qwen3-14b": "qwen3-14b", "qwen3-32b": "qwen3-32b",
+    "qwen3-30b-a3b": "qwen3-30b-a3b", "qwen3-235b-a22b": "qwen3-235b-a22b",
+    "qwen3-next-80b-a3b": "qwen3-next-80b-a3b", "qwen3.5-35b-a3b": "qwen3.5-35b-a3b",
+    "qwen3.5-397b-a17b": "qwen3.5-397b-a17b",
 }  # fmt: skip
 """MaxText's own names (its ``configs/models``) of models that we ship presets of."""
 
 
-REMATS = {"selective": "save_dot_with_context_except_mlp", "selective_op": "minimal_with_context"}
+REMATS = {"selective": "save_dot_with_context_except_mlp", "selective_op": "minimal_with_context",
+          "offload:block_input": "custom decoder_layer_input=offload",
+          "offload:qkv": "qkv_proj_offloaded"}  # fmt: skip
 """MaxText's nearest policy where ours has another name."""
 
 
@@ -26,40 +45,126 @@ AXES = {"dp": "data", "fsdp": "fsdp", "ep": "expert", "cp": "context", "tp": "te
         "pp": "pipeline"}  # fmt: skip
 """MaxText's names of the mesh axes, ``ici_<name>_parallelism`` inside a slice and ``dcn_``."""
 
+LONGEST_NAME = 39
+"""Characters of a workload's name: a label that xpk lengthens for Kubernetes' 63."""
+
+DATA = (
+    "dataset_type=grain",
+    "grain_train_files=gs://YOUR_BUCKET/YOUR_DATA/*.array_record",
+    "tokenizer_type=huggingface",
+    "tokenizer_path=YOUR_TOKENIZER",
+)
+
 
 def maxtext(e: Estimate) -> str | None:
-    """MaxText flags for an estimate on a TPU, or None where MaxText does not run there.
+    """MaxText's command for an estimate on a TPU, or None where MaxText does not run there.
 
-    ``per_device_batch_size`` counts sequences a device, so that a cp or tp group shares one; with
-    pipeline stages it holds all microbatches of a step, elsewhere one.
+    What only the user knows stands in capitals: cluster, bucket, data, tokenizer.
     """
-    if e.machine.chip.family != "tpu":
+    if e.machine.chip.family != "tpu" or e.stack.partition("@")[0] != "maxtext":
         return None
-    p, job = e.plan, e.job
-    name = MAXTEXT_MODELS.get(job.model.name.lower())
-    piped = p.pp > 1
-    held = p.accumulation if piped else 1
-    batch = p.microbatch * held * p.dp * p.fsdp / e.machine.devices
+    name = workload_name(e)
+    model = MAXTEXT_MODELS.get(e.job.model.name.lower(), "NAME_OF_YOUR_MODEL_CONFIG")
     parts = [
-        "python3 -m MaxText.train MaxText/configs/base.yml",
-        f"model_name={name or 'NAME_OF_YOUR_MODEL_CONFIG'}",
-        f"max_target_length={job.seq_len.value}",
-        f"per_device_batch_size={batch:.12g}",
-        f"num_pipeline_microbatches={p.accumulation}" if piped else "",
-        f"gradient_accumulation_steps={p.accumulation}" if p.accumulation > held else "",
+        f"python3 -m maxtext.trainers.pre_train.train run_name={name}",
+        "base_output_directory=gs://YOUR_BUCKET/runs",
+        *DATA,
+        f"model_name={model}",
+        f"max_target_length={e.job.seq_len.value}",
+        *_batch(e),
         *_mesh(e),
-        "shard_optimizer_over_data=true" if p.optimizer_sharding != "none" and p.dp > 1 else "",
-        f"remat_policy={REMATS.get(p.remat, p.remat)}",
+        *_pipeline(e),
+        *_memory(e),
+        *_precision(e),
         "attention=flash",
     ]
-    train = " ".join(part for part in parts if part)
+    train = " ".join(parts)
     slice_name = e.machine.cloud_name.partition("*")[0]
     if not slice_name:
         return train
     return (
-        f"xpk workload create --workload chipshift --tpu-type={slice_name} "
-        f'--num-slices={e.machine.slices} --command "{train}"'
+        f"xpk workload create --cluster=YOUR_CLUSTER --workload={name} "
+        f"--base-docker-image=maxtext_base_image --tpu-type={slice_name} "
+        f'--num-slices={e.machine.slices} --command="{train}"'
     )
+
+
+def workload_name(e: Estimate) -> str:
+    """Model and machine as a label of lower-case letters, digits and hyphens."""
+    words = re.sub(r"[^a-z0-9]+", "-", f"{e.job.model.name}-{e.machine.name}".lower()).strip("-")
+    label = words if words[:1].isalpha() else f"run-{words}"
+    return label[:LONGEST_NAME].rstrip("-")
+
+
+def _batch(e: Estimate) -> list[str]:
+    """Sequences a device: a cp or tp group shares one, a pipeline holds all its microbatches."""
+    p = e.plan
+    held = p.accumulation if p.pp > 1 else 1
+    whole = p.microbatch * held * p.dp * p.fsdp
+    out = [f"per_device_batch_size={per_device(whole, e.machine.devices)}"]
+    if p.accumulation > held:
+        out.append(f"gradient_accumulation_steps={p.accumulation}")
+    return out
+
+
+def per_device(sequences: float, devices: int) -> str:
+    """Sequences a device in digits whose product with the devices is never below the sequences.
+
+    MaxText takes the whole part of that product.
+    """
+    each = sequences / devices
+    if devices * each < sequences:
+        each = math.nextafter(each, math.inf)
+    return f"{int(each)}" if each == int(each) else repr(each)
+
+
+def _pipeline(e: Estimate) -> list[str]:
+    """Layers a stage: stages × repeats × these are the layers that MaxText pipelines.
+
+    Those are all layers, of DeepSeek's block the mixtures of experts only; layers that do not
+    divide stay outside the pipeline. Layers are not scanned in it, as MaxText recommends.
+    """
+    p, model = e.plan, e.job.model
+    if p.pp == 1:
+        return []
+    layers = model.n_layers
+    if "deepseek" in model.name.lower() or "kimi" in model.name.lower():
+        layers = sum(int(n) for layer, n in model.layers if isinstance(layer.mlp, MoeMlp))
+    each = max(layers // (p.pp * p.vpp), 1)
+    whole = each * p.pp * p.vpp
+    return [
+        f"num_layers_per_pipeline_stage={each}",
+        *([f"pipeline_parallel_layers={whole}"] if whole != layers else []),
+        f"num_pipeline_microbatches={p.accumulation}",
+        "scan_layers=false",
+    ]
+
+
+def _memory(e: Estimate) -> list[str]:
+    p = e.plan
+    out = [f"remat_policy={REMATS.get(p.remat, p.remat)}"]
+    if p.optimizer_sharding != "none" and p.dp > 1:
+        out.append("shard_optimizer_over_data=true")
+    if e.job.optimizer.value in ("sgd", "muon"):
+        out.append(f"opt_type={e.job.optimizer.value}")
+    return out
+
+
+def _precision(e: Estimate) -> list[str]:
+    """What differs from MaxText's defaults: fp32 weights, gradients and moments, bf16 matmuls."""
+    p = e.job.precision.value
+    narrow = p.master == "none" and p.weights == "bf16"
+    out = ["weight_dtype=bfloat16"] if narrow else []
+    if p.gradients == "bf16":
+        out.append("grad_dtype=bfloat16")
+    if p.moments == "bf16" and not narrow:
+        out.append("mu_dtype=bfloat16")
+    if e.plan.cp > 1 and e.plan.cp_kind == "ring":
+        out.append("context_parallel_strategy=ring")
+    kind = "fp8_full" if e.peak_dtype.startswith("fp8") else e.peak_dtype
+    if kind in ("fp8_full", "int8"):
+        out += [f"quantization={kind}", "use_qwix_quantization=true"]
+    return out
 
 
 def _mesh(e: Estimate) -> list[str]:

@@ -9,7 +9,7 @@ from chipshift.estimate import Estimate, estimate
 from chipshift.estimate.explain import figures
 from chipshift.estimate.output import estimate_json, job_json, jsonable
 from chipshift.flows.assess import Assessment, Sizings, Target
-from chipshift.flows.launch import maxtext
+from chipshift.flows.launch_torch import lines_of, note_of
 from chipshift.flows.options import Options
 from chipshift.flows.run import Run, explained_run, run_of
 from chipshift.flows.transfers import Transfer
@@ -82,7 +82,6 @@ def target_json(t: Target, o: Options) -> dict[str, Any]:
             "alternatives": [], "constraints": [], "run": {}, **counts,
         }  # fmt: skip
     v = t.verdict
-    command = maxtext(t.estimate)
     return {
         **_estimate(t.estimate, o),
         "ratio": None if v is None else asdict(v.ratio),
@@ -100,7 +99,8 @@ def target_json(t: Target, o: Options) -> dict[str, Any]:
             {"name": c.name, "cost_s": c.cost_s, "cost_usd": c.cost_usd} for c in t.constraints
         ],
         "frontier": [_point(e) for e in t.frontier],
-        "run": {"maxtext": command} if command else {},
+        "run": lines_of(t.estimate),
+        "run_note": note_of(t.estimate),
         "short_bytes": None,
         "would_fit": [],
         "batch_note": t.batch_note,
