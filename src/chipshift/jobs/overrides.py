@@ -105,8 +105,10 @@ class Overrides:
             elif key in WORDS:
                 self._put(draft, key, key, text)
             else:
+                leaf = "." + key.rsplit(".", 1)[-1]
+                alike = [k for k in known if "." in key and k.endswith(leaf)] or known
                 raise InputError(
-                    f"--set {key}: no such key in {draft.file} or in a job{nearest(key, known)}"
+                    f"--set {key}: no such key in {draft.file} or in a job{nearest(key, alike)}"
                 )
 
     def _put(self, draft: Draft, field: str, key: str, value: Any) -> None:

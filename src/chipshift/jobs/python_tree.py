@@ -49,6 +49,7 @@ class Module:
         calls: every call in the file, in order.
         functions: the same for the body of each top-level function.
         line: of the function's ``def``.
+        imported: what ``from x import a as b`` calls b, by the name it bears here.
     """
 
     constants: dict[str, Setting] = field(default_factory=dict)
@@ -56,6 +57,7 @@ class Module:
     calls: list[Call] = field(default_factory=list)
     functions: dict[str, Module] = field(default_factory=dict)
     line: int | None = None
+    imported: dict[str, str] = field(default_factory=dict)
 
 
 def parse(source: Source) -> Module:
@@ -82,6 +84,9 @@ def parse(source: Source) -> Module:
             f"{source.path} nests too deep or is no Python; expected a script"
         ) from None
     module = _facts(nodes, source.path, {})
+    for node in nodes:
+        if isinstance(node, ast.ImportFrom):
+            module.imported |= {one.asname or one.name: one.name for one in node.names}
     for statement in tree.body:
         if isinstance(statement, ast.FunctionDef):
             body = list(_in_order(statement))

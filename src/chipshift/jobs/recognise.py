@@ -171,6 +171,8 @@ def _script(text: str) -> str:
     """A launch script, by the arguments it passes."""
     if _manifest(text):
         return "kubernetes"
+    if re.search(r"--recipe[ =]+\S", text) and "run_recipe" in text and not _IMPORTS.search(text):
+        return "bridge_command"
     if _MEGATRON.search(text):
         return "megatron"
     if _KEY_VALUE.search(text) and not _manifest(text):

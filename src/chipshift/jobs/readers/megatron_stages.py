@@ -20,7 +20,7 @@ def put_stages(sheet: Sheet) -> None:
     virtual = sheet.integer("num-virtual-stages-per-pipeline-rank", into="vpp", high=10**4)
     layout = sheet.raw("pipeline-model-parallel-layout")
     ends = _stated_ends(sheet)
-    draft.uneven_pp = layout is not None or bool(ends)
+    draft.uneven_pp = draft.uneven_pp or layout is not None or bool(ends)
     pp, model = draft.get("pp") or 1, draft.get("model")
     if per_stage and model is not None and pp > 1:
         each = -(-model.n_layers // pp)

@@ -1,0 +1,194 @@
+"""Megatron-Bridge and NeMo 2 recipes: Python files through their syntax tree, never run.
+
+Keys: NVIDIA, NeMo, "NeMo 2.0 recipes", 2025; Megatron-Bridge, src/megatron/bridge/recipes and
+perf_recipes, 2026.
+"""
+
+from __future__ import annotations
+
+import math
+import re
+from typing import Any
+
+from chipshift.errors import InputError, nearest
+from chipshift.jobs import python_tree
+from chipshift.jobs.context import Context
+from chipshift.jobs.draft import DEGREES, Draft
+from chipshift.jobs.job import Assumed, Given
+from chipshift.jobs.launch import CHIPS
+from chipshift.jobs.overrides import typed
+from chipshift.jobs.readers.bridge_library import ADAPTERS, LibraryRecipe, library
+from chipshift.jobs.readers.hf_args import put_model_named
+from chipshift.jobs.readers.megatron_core import PASSED, RENAMED, fill, pass_on, put_precision
+from chipshift.jobs.settings import Setting, Sheet
+from chipshift.jobs.source import Source
+
+_MODEL = re.compile(r"(llama|mixtral|mistral|qwen|deepseek|gemma|gpt_oss|nemotron|kimi|phi)[\w.]*")
+_PRECISION = re.compile(r"bf16|fp16|fp8|nvfp4|mxfp8|32")
+
+
+def read_recipe(source: Source, context: Context) -> Draft:
+    """One recipe of a Python file; see ``readers/__init__``."""
+    draft = Draft(source.path, "megatron-bridge", uneven_pp=False)
+    draft.pads_vocab = "megatron.bridge" not in source.text  # Bridge keeps the checkpoint's rows
+    module = python_tree.parse(source)
+    name, scope = _scope(module, context, source.path)
+    settings: dict[str, Setting] = {}
+    nodes: dict[str, Setting] = {}
+    model = ""
+    for call in scope.calls:
+        last = call.name.rsplit(".", 1)[-1]
+        recipe = library().get(module.imported.get(last, last))
+        if recipe is not None and not model:
+            name, model = recipe.name, recipe.model
+            from_library(draft, settings, recipe, call.line)
+    for call in scope.calls:
+        last = call.name.rsplit(".", 1)[-1]
+        if last in ("pretrain_recipe", "finetune_recipe"):
+            nodes.update(call.keywords)
+            model = model or call.name.split(".")[-2]
+        elif last == "set_primary_perf_configs":
+            tensor = call.keywords.get("tp_size")
+            if tensor is not None and tensor.value not in (None, 1):
+                settings["sequence-parallel"] = Setting(True, source.path, tensor.line)
+        elif last == "from_hf_pretrained" and call.arguments:
+            model = str(call.arguments[0])
+        elif last in module.imported and module.imported[last] in library():
+            pass
+        elif _MODEL.match(last) and ("config" in last or "recipe" in last):
+            model = model or last
+        elif last == "_perf_precision" or last.endswith(("mixed_precision", "bf16_mixed")):
+            words = str(call.arguments[0]) if call.arguments else last
+            put_precision(settings, words, Setting(words, source.path, call.line))
+        for key, setting in call.keywords.items():
+            _keep(settings, nodes, key, setting)
+    for path, setting in scope.attributes.items():
+        _keep(settings, nodes, path.rsplit(".", 1)[-1], setting)
+    sheet = Sheet(nodes, draft)
+    draft.put("nodes", sheet.integer("num_nodes", into="nodes"))
+    draft.put(
+        "devices_per_node", sheet.integer("num_gpus_per_node", "devices", into="devices a node")
+    )
+    finish(draft, context, settings, name, model)
+    return draft
+
+
+def finish(
+    draft: Draft, context: Context, settings: dict[str, Setting], name: str, model: str
+) -> None:
+    """The draft of a recipe's settings, ``--set`` laid over them."""
+    draft.put("name", Given(name, draft.file))
+    _lay_over(draft, context, settings)
+    _named_machine(draft, name)
+    _recipe_model(draft, context, model or name)
+    settings.setdefault("bf16", Setting(True, draft.file))
+    if "use-distributed-optimizer" not in settings:
+        settings["use-distributed-optimizer"] = Setting(True, draft.file)
+        draft.note("optimizer sharding", "zero1", "NeMo's recipes use the distributed optimizer")
+    fill(settings, draft, context)
+    held = math.prod(draft.get(axis) or 1 for axis in DEGREES)
+    devices = draft.values.get("devices")
+    if isinstance(devices, Assumed) and devices.value % held:
+        draft.values.pop("devices")  # the degrees are no longer those of the recipe's name
+
+
+def _lay_over(draft: Draft, context: Context, settings: dict[str, Setting]) -> None:
+    """``--set model.tensor_model_parallel_size=4``, as Bridge's own command line spells it."""
+    draft.known |= {f"model.{name}" for name in PASSED | RENAMED.keys()}
+    for key, text in context.overrides.given.items():
+        leaf = key.rsplit(".", 1)[-1]
+        if leaf != key and (leaf in PASSED or leaf in RENAMED):
+            pass_on(settings, leaf, Setting(typed(text), "--set"))
+            context.overrides.used.add(key)
+
+
+def from_library(
+    draft: Draft, settings: dict[str, Setting], recipe: LibraryRecipe, line: int | None
+) -> None:
+    """The library's settings of a recipe, as if they stood on the line that names it."""
+    for field, value in recipe.settings.items():
+        shown: Any = str(value).split() if field == "recompute_modules" else value
+        pass_on(settings, field, Setting(shown, draft.file, line))
+    put_precision(settings, recipe.precision, Setting(recipe.precision, draft.file, line))
+    # a layout that the library works out when it runs is not in its row
+    stages = int(recipe.settings.get("pipeline_model_parallel_size", 1))
+    draft.uneven_pp = draft.uneven_pp or stages > 1
+    draft.put("task", Given(recipe.task, draft.file, line))
+    if recipe.task == "lora":
+        draft.put("lora", Given(ADAPTERS, draft.file, line))
+    draft.note("settings of the recipe", recipe.name, "as Megatron-Bridge's library has them")
+
+
+def _named_machine(draft: Draft, name: str) -> None:
+    """``llama3_8b_pretrain_16gpu_h100_bf16_config`` says devices and chip in its name."""
+    match = re.search(r"_(\d{1,6})gpu_([a-z0-9]+)_", name)
+    if match is None:
+        return
+    why = f"the recipe's name, {name}"
+    if "devices" not in draft.values and not draft.given("nodes"):
+        draft.assume("devices", int(match.group(1)), why)
+    if match.group(2) in CHIPS:
+        draft.assume("chip", CHIPS[match.group(2)], why)
+
+
+def _keep(
+    settings: dict[str, Setting], nodes: dict[str, Setting], key: str, setting: Setting
+) -> None:
+    value = setting.value
+    if key in ("num_nodes", "num_gpus_per_node", "devices"):
+        nodes[key] = setting
+    elif isinstance(value, python_tree.Unknown):
+        if key in ("mixed_precision", "precision_config", "plugins") and _PRECISION.search(value):
+            put_precision(settings, str(value), setting)
+    elif key == "use_mcore_fsdp" and value is True:
+        settings["use-megatron-fsdp"] = setting
+        settings["data-parallel-sharding-strategy"] = Setting(
+            "optim_grads_params", setting.file, setting.line
+        )
+    elif key in ("mixed_precision", "precision_config", "compute_dtype") and isinstance(value, str):
+        put_precision(settings, value, setting)
+    else:
+        pass_on(settings, key, setting)
+
+
+def _scope(
+    module: python_tree.Module, context: Context, file: str
+) -> tuple[str, python_tree.Module]:
+    """One recipe of the file: the only one, the one ``--set recipe=`` names, or the first."""
+    recipes = {
+        name: scope
+        for name, scope in module.functions.items()
+        if any(path.rsplit(".", 1)[-1] in PASSED for path in scope.attributes)
+        or any(set(call.keywords) & PASSED for call in scope.calls)
+    }
+    wanted = context.overrides.variable("recipe")
+    if wanted is not None:
+        if wanted not in recipes:
+            raise InputError(
+                f"{file} has no recipe '{wanted}'{nearest(wanted, list(recipes))} "
+                f"({len(recipes)} there)"
+            )
+        return wanted, recipes[wanted]
+    if len(recipes) > 1:
+        names = ", ".join(list(recipes)[:4])
+        raise InputError(
+            f"{file} holds {len(recipes)} recipes ({names} ...); expected --set recipe=NAME"
+        )
+    if recipes:
+        return next(iter(recipes.items()))
+    return file.rsplit("/", 1)[-1].removesuffix(".py"), module
+
+
+def _recipe_model(draft: Draft, context: Context, words: str) -> None:
+    """``llama3_8b_pretrain_config`` names a model; NeMo 2's ``llm.llama31_70b`` too."""
+    if context.model_named:
+        return
+    if "/" in words:
+        put_model_named(draft, words, Setting(words, draft.file))
+        return
+    match = _MODEL.search(words)
+    if match is None:
+        return
+    name = re.split(r"_(?:pretrain|finetune|sft|peft|config|recipe|\d+gpu|lora)", match.group())[0]
+    spelled = re.sub(r"^llama3(\d)_", r"llama-3.\1-", name).replace("_", "-")
+    put_model_named(draft, spelled, Setting(name, draft.file))

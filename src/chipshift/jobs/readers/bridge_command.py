@@ -1,0 +1,93 @@
+"""A script that starts Megatron-Bridge's ``run_recipe.py --recipe NAME key=value ...``.
+
+The recipe's settings are the library's; options and ``key=value`` words lie over them. Options:
+NVIDIA, Megatron-Bridge, scripts/training/run_recipe.py, 2026-08.
+"""
+
+from __future__ import annotations
+
+import re
+
+from chipshift.errors import InputError, nearest
+from chipshift.jobs.context import Context
+from chipshift.jobs.draft import Draft
+from chipshift.jobs.launch import program_words, put_environment, put_machine, read_launch
+from chipshift.jobs.overrides import typed
+from chipshift.jobs.readers.bridge import finish, from_library
+from chipshift.jobs.readers.bridge_library import library
+from chipshift.jobs.readers.megatron_core import PASSED, RENAMED, pass_on
+from chipshift.jobs.settings import Setting
+from chipshift.jobs.shell.values import Field
+from chipshift.jobs.source import Source
+
+SHORT = {
+    "gb": "global_batch_size",
+    "mb": "micro_batch_size",
+    "sl": "seq_length",
+    "tp": "tensor_model_parallel_size",
+    "pp": "pipeline_model_parallel_size",
+    "cp": "context_parallel_size",
+    "vp": "virtual_pipeline_model_parallel_size",
+    "ep": "expert_model_parallel_size",
+    "etp": "expert_tensor_parallel_size",
+}
+_PAIR = re.compile(r"\+{0,2}([A-Za-z_][\w.]*)=(.*)$", re.S)
+
+
+def read(source: Source, context: Context) -> Draft:
+    """Read one script; see ``readers/__init__``.
+
+    Raises:
+        InputError: the recipe is not in the library's table.
+    """
+    draft = Draft(source.path, "megatron-bridge", uneven_pp=False, pads_vocab=False)
+    launch = read_launch(source, context)
+    named: Field | None = None
+    words: list[Field] = []
+    for command in launch.found.commands:
+        own = program_words(command)
+        value = _option(own, "--recipe")
+        if value is not None:
+            named, words = value, own
+    if named is None:
+        raise InputError(f"{source.path} starts no run_recipe.py with --recipe; expected one")
+    recipe = library().get(named.plain)
+    if recipe is None:
+        raise InputError(
+            f"{source.path}:{named.line}: --recipe {named.shown} is not a recipe known here"
+            f"{nearest(named.plain, list(library()))}; expected one, or the file that defines it"
+        )
+    put_machine(draft, launch)
+    put_environment(draft, launch)
+    settings: dict[str, Setting] = {}
+    from_library(draft, settings, recipe, named.line)
+    for key, word in _pairs(words):
+        leaf = key.rsplit(".", 1)[-1]
+        if leaf in PASSED or leaf in RENAMED:
+            pass_on(settings, leaf, Setting(typed(word.plain), source.path, word.line))
+    finish(draft, context, settings, recipe.name, recipe.model)
+    return draft
+
+
+def _option(words: list[Field], name: str) -> Field | None:
+    """The value of ``--name VALUE`` or ``--name=VALUE``."""
+    for at, word in enumerate(words):
+        if word.plain == name and at + 1 < len(words):
+            return words[at + 1]
+        if word.plain.startswith(name + "="):
+            return Field(word.text.partition("=")[2], word.line, word.soft)
+    return None
+
+
+def _pairs(words: list[Field]) -> list[tuple[str, Field]]:
+    """``key=value`` words, and the runner's own options under the field they set."""
+    found: list[tuple[str, Field]] = []
+    for at, word in enumerate(words):
+        option = re.fullmatch(r"--?([A-Za-z][\w-]*)", word.plain)
+        pair = _PAIR.match(word.plain)
+        if option and at + 1 < len(words):
+            name = option.group(1).replace("-", "_")
+            found.append((SHORT.get(name, name), words[at + 1]))
+        elif pair:
+            found.append((pair.group(1), Field(word.text.partition("=")[2], word.line, word.soft)))
+    return found
