@@ -5,53 +5,88 @@ from __future__ import annotations
 import itertools
 import random
 
+import numpy as np
 import pytest
 
 from chipshift.estimate import estimate
+from chipshift.estimate.columns import GROUPS
+from chipshift.estimate.groups import group_links
 from chipshift.estimate.memory import PARTS
-from chipshift.estimate.setting import setting
+from chipshift.estimate.score import AXES as SCORE_AXES
+from chipshift.estimate.score import ops, timed
+from chipshift.estimate.setting import Setting, setting
+from chipshift.fabric.links import same_links
 from chipshift.jobs.job import TrainJob
 from chipshift.jobs.plan import Plan
 from chipshift.machines import parse_machine
 from chipshift.machines.machine import Machine
-from chipshift.planner.search import search
-from chipshift.planner.space import EVEN_STAGES, base_rows, choices, divisors
-from chipshift.planner.table import Row
+from chipshift.planner.bounds import floors, layouts
+from chipshift.planner.search import Found, search
+from chipshift.planner.sites import all_sites
+from chipshift.planner.space import EVEN_STAGES, applies, base_rows, choices, divisors
+from chipshift.planner.table import Row, prepare, rows_stage, scored, step_times
 from chipshift.worked import plain
 from tests.estimate.conftest import job_of
 
 STACKS = {"gpu": "megatron", "tpu": "maxtext"}
+AXES = ("dp", "fsdp", "cp", "tp", "pp")
 
 
-def brute_force(job: TrainJob, machine: Machine, stack: str) -> tuple[float, int]:
-    """Least step time over every legal plan that fits, by plain loops and ``estimate``."""
+def brute_force(job: TrainJob, machine: Machine, stack: str, held: dict[str, str]
+                ) -> tuple[float, int, int]:  # fmt: skip
+    """Every legal plan in every order of its mesh axes, by plain loops and ``estimate``.
+
+    Returns:
+        The least step time that fits; how many plans there are, counting orders that give every
+        group the same links once; how many of them fit.
+    """
     s = setting(job, machine, stack)
-    heads, width = job.model.layers[0][0].attention.heads, job.model.layers[0][0].mlp.width  # type: ignore[union-attr]
+    layer = job.model.layers[-1][0]
+    heads, width = layer.attention.heads, layer.mlp.width  # type: ignore[union-attr]
+    experts = getattr(layer.mlp, "experts", 1)
     n, batch, seq = machine.devices, job.sequences_per_step.value, job.seq_len.value
-    best, seen = float("inf"), 0
-    for dp, fsdp, cp, tp, pp in itertools.product(divisors(n), repeat=5):
+    best, seen, fit = float("inf"), 0, 0
+    for dp, fsdp, cp, tp, pp, ep in itertools.product(*[divisors(n)] * 5, divisors(experts)):
         if dp * fsdp * cp * tp * pp != n or heads % tp or width % tp:
             continue
         if batch % (dp * fsdp) or (cp > 1 and seq % (2 * cp)) or pp > job.model.n_layers:
             continue
+        shards = fsdp * cp if fsdp > 1 else 1
+        if (dp * fsdp * cp) % ep or (shards % ep and ep % shards):
+            continue
         share = batch // (dp * fsdp)
+        orders = distinct_orders(machine, dp, fsdp, cp, tp, ep, pp)
         for micro in divisors(share):
-            for choice in choices(s, {}):
+            for choice in choices(s, held):
                 for vpp in (1, 2, 3, 4, 5, 6, 8, 10, 12, 16):
                     a = share // micro
                     if stack in EVEN_STAGES and job.model.n_layers % (pp * vpp):
                         continue
                     if not _legal(choice, vpp, dp, fsdp, cp, pp, a, job.model.n_layers):
                         continue
-                    plan = Plan(
-                        dp, fsdp, tp, cp, 1, 0, pp, vpp, float(micro), a, choice.remat,
-                        choice.optimizer_sharding, choice.schedule, choice.cp_kind,
-                    )  # fmt: skip
-                    e = estimate(job, plan, machine, stack)
-                    seen += 1
-                    if e.fits:
-                        best = min(best, float(plain(e.step_time_s)))
-    return best, seen
+                    for order in orders:
+                        plan = Plan(
+                            dp, fsdp, tp, cp, ep, 0, pp, vpp, float(micro), a, choice.remat,
+                            choice.optimizer_sharding, choice.schedule, choice.cp_kind,
+                            order=order,
+                        )  # fmt: skip
+                        e = estimate(job, plan, machine, stack)
+                        seen += 1
+                        if e.fits:
+                            fit += 1
+                            best = min(best, float(plain(e.step_time_s)))
+    return best, seen, fit
+
+
+def distinct_orders(machine: Machine, dp: int, fsdp: int, cp: int, tp: int, ep: int, pp: int
+                    ) -> list[tuple[str, ...]]:  # fmt: skip
+    """One order of the mesh axes for each set of links that the groups can have."""
+    found = {
+        tuple(same_links(one)
+              for one in group_links(machine, dp, fsdp, cp, tp, ep, pp, 0, order).values()): order
+        for order in itertools.permutations(AXES)
+    }  # fmt: skip
+    return list(found.values())
 
 
 def _legal(choice, vpp, dp, fsdp, cp, pp, accumulation, layers) -> bool:  # type: ignore[no-untyped-def]
@@ -67,20 +102,109 @@ def _legal(choice, vpp, dp, fsdp, cp, pp, accumulation, layers) -> bool:  # type
     return not (choice.optimizer_sharding == "zero2" and pp > 1)
 
 
-@pytest.mark.parametrize("name", ["h100*4", "v6e:2x2"])
-def test_the_search_finds_what_brute_force_finds(name: str) -> None:
-    job = job_of("llama-3.2-1b", sequences=8, seq_len=4096)
+@pytest.mark.parametrize(
+    ("model", "name", "sequences", "held"),
+    [
+        ("llama-3.2-1b", "h100*4", 8, {}),
+        ("llama-3.2-1b", "v6e:2x2", 8, {}),
+        ("llama-3.2-1b", "v6e:2x4", 4, {"remat": "full"}),  # JAX's ring over a small slice
+        ("llama-3.2-1b", "v5p:2x2x2", 4, {"remat": "full"}),  # axes that do not wrap
+        ("llama-3.2-1b", "v7x:2x2x1", 4, {"remat": "full"}),  # two devices a chip
+        ("llama-3.2-1b", "h100:4x2", 4, {"remat": "full"}),  # a switch and a network
+        ("llama-3.2-1b", "v5e:2x2*2", 4, {"remat": "full"}),  # slices over the data centre
+        ("mixtral-8x7b", "h200:4x2", 4, {"remat": "full", "optimizer_sharding": "zero1"}),
+        ("mixtral-8x7b", "v7x:2x2x2", 2, {"remat": "full", "optimizer_sharding": "none"}),
+    ],
+)  # fmt: skip
+def test_the_search_finds_what_brute_force_over_all_orders_finds(
+    model: str, name: str, sequences: int, held: dict[str, str]
+) -> None:
+    job = job_of(model, sequences=sequences, seq_len=4096)
     machine = parse_machine(name)
     stack = STACKS[machine.chip.family]
-    best, seen = brute_force(job, machine, stack)
+    best, seen, fit = brute_force(job, machine, stack, held)
     s = setting(job, machine, stack)
-    whole, pruned = search(s, prune=False), search(s)
-    assert whole.considered == whole.scored >= seen  # other orders of the axes are counted too
-    assert pruned.considered >= seen
-    usual = [min(r.step_time_s for r in f.fitting if not f.plan(r).order) for f in (whole, pruned)]
-    assert usual == pytest.approx([best, best], rel=1e-12)
-    # the best plans are tried in other orders too: the winner is never slower
-    assert pruned.fitting[0].step_time_s == whole.fitting[0].step_time_s <= best
+    whole, pruned = search(s, held, prune=False), search(s, held)
+    assert whole.considered == whole.scored == pruned.considered == seen
+    assert whole.counted_fitting == fit
+    assert pruned.scored + pruned.pruned == seen and (pruned.pruned > 0 or seen < 500)
+    for found in (whole, pruned):
+        assert found.fitting[0].step_time_s == pytest.approx(best, rel=1e-12)
+        plan = found.plan(found.fitting[0])
+        assert float(plain(estimate(job, plan, machine, stack).step_time_s)) == pytest.approx(
+            best, rel=1e-12
+        )
+    kept = [[(r.step_time_s, r.memory_bytes) for r in f.fitting] for f in (whole, pruned)]
+    assert kept[0] == kept[1]  # not only the winner: all that are kept
+
+
+@pytest.mark.parametrize("name", ["v6e:16x16", "v7x:4x4x4", "h100:8x8", "v6e:8x16*2", "trn2:4x4"])
+def test_every_order_of_the_axes_is_a_site(name: str) -> None:
+    """A tuple's sites are the distinct links that its groups have over all 120 orders."""
+    machine = parse_machine(name)
+    s = setting(job_of("mixtral-8x7b", sequences=512, seq_len=4096), machine, "maxtext")
+    base = base_rows(s, {})
+    sites = all_sites(machine, base.degrees)
+    for at in random.Random(3).sample(range(len(base.degrees)), 12):
+        dp, fsdp, cp, tp, ep, pp = base.degrees[at].tolist()
+        own = range(int(sites.first[at]), int(sites.first[at + 1]))
+        here = [
+            tuple(same_links(sites.links[sites.of[g][i]]) for g in GROUPS) for i in own
+        ]  # fmt: skip
+        named = [sites.orders[sites.order[i]] for i in own]
+        assert named[0] == ()  # the usual order comes first
+        for order, links in zip(named, here, strict=True):
+            one = group_links(machine, dp, fsdp, cp, tp, ep, pp, 0, order)
+            assert tuple(same_links(one[g]) for g in GROUPS) == links
+        wanted = {
+            tuple(same_links(row[g]) for g in GROUPS)
+            for order in itertools.permutations(AXES)
+            for row in [group_links(machine, dp, fsdp, cp, tp, ep, pp, 0, order)]
+        }
+        assert set(here) == wanted and len(here) == len(wanted)
+
+
+@pytest.mark.parametrize(
+    ("model", "name", "sequences"),
+    [
+        ("llama-3.1-8b", "v6e:16x16", 256),
+        ("llama-3.1-70b", "h100:8x64", 512),
+        ("deepseek-v3", "v7x:4x8x8", 1024),
+        ("mixtral-8x7b", "v6e:8x16*4", 512),
+    ],
+)
+def test_the_bounds_hold_for_every_plan_in_every_order(
+    model: str, name: str, sequences: int
+) -> None:
+    job = job_of(model, sequences=sequences, seq_len=4096)
+    machine = parse_machine(name)
+    s = setting(job, machine, STACKS[machine.chip.family])
+    base = base_rows(s, {})
+    options = choices(s, {})
+    p = prepare(s, base, options[0].cp_kind)
+    at = layouts(s, p)
+    rng = np.random.default_rng(11)
+    for choice in options:
+        rows = np.flatnonzero(applies(choice, base))
+        if not len(rows):
+            continue
+        rows = rng.choice(rows, min(40, len(rows)), replace=False)
+        bound = floors(s, p, at, choice)
+        c, here = rows_stage(s, p, rows, choice)
+        made = ops(s, c, choice, here)
+        any_order = step_times(timed(s, c, choice, made, here.counts, p.least_traffic(rows)))
+        for i, row in enumerate(rows.tolist()):
+            of = base.tuple_of[row]
+            sites = np.arange(p.sites.first[of], p.sites.first[of + 1])
+            found = scored(s, p, np.full(len(sites), row), sites, choice)
+            seconds = step_times(found)
+            least = float(seconds.min())
+            assert any_order[i] <= least * (1 + 1e-12)
+            assert bound.time(rows[i : i + 1])[0] <= least * (1 + 1e-12)
+            total = float(np.max(found.memory["total"]))
+            assert bound.memory(rows[i : i + 1])[0] <= total * (1 + 1e-12)
+            if len(sites) == 1:
+                assert any_order[i] == pytest.approx(least, rel=1e-12)
 
 
 @pytest.mark.parametrize(
@@ -101,48 +225,42 @@ def test_a_thousand_random_plans_equal_their_estimate(
         assert float(plain(e.step_time_s)) == pytest.approx(found.step_time_s, rel=1e-9), plan
         for key, value in parts.items():
             group, part = key.split(".")
-            own = {"time": e.time, "exposed": e.collectives_exposed, "memory": e.memory}[group]
+            own = {"time": e.time, "exposed": e.collectives_exposed, "memory": e.memory,
+                   "total": e.collectives_total}[group]  # fmt: skip
             assert float(plain(own[part])) == pytest.approx(value, rel=1e-9, abs=1e-15), (plan, key)
 
 
-def sample_rows(s, count):  # type: ignore[no-untyped-def]
-    """Random scored rows with their parts."""
-    import numpy as np
-
-    from chipshift.estimate.score import AXES, score, shared
-    from chipshift.planner.search import Found, step_times
-    from chipshift.planner.space import applies
-    from chipshift.planner.table import columns, prepare
-
+def sample_rows(s: Setting, count: int) -> list[tuple[Row, Plan, dict[str, float]]]:
+    """Random scored rows, on random sites, with their parts."""
     base = base_rows(s, {})
-    prepared = prepare(s, base)
-    degrees = base.degrees[base.tuple_of]
+    options = choices(s, {})
+    p = prepare(s, base, options[0].cp_kind, bounds=False)
     rng = np.random.default_rng(7)
     picks = random.Random(7)
-    found = Found(s, base, [], [], 0, 0, 0, 0, 0.0)
-    out = []
-    options = choices(s, {})
+    found = Found(s, base, p, [], [], 0, 0, 0, 0, 0.0)
+    out: list[tuple[Row, Plan, dict[str, float]]] = []
     while len(out) < count:
         choice = picks.choice(options)
-        rows = np.flatnonzero(applies(choice, base, degrees))
+        rows = np.flatnonzero(applies(choice, base))
         if not len(rows):
             continue
         some = rng.choice(rows, min(50, len(rows)), replace=False)
-        c, w = columns(prepared, some)
-        result = score(s, c, choice, shared(s, c, w, choice))
+        of = base.tuple_of[some]
+        sites = p.sites.first[of] + rng.integers(0, p.sites.counts[of])
+        result = scored(s, p, some, sites, choice)
         seconds = step_times(result)
         for i, index in enumerate(some.tolist()):
-            row = Row(index, choice, float(seconds[i]), float(result.memory["total"][i]))
+            total = float(result.memory["total"][i])
+            row = Row(index, choice, float(seconds[i]), total, int(sites[i]))
             parts = {f"time.{k}": _at(v, i) for k, v in result.time.items()}
-            parts |= {f"exposed.{k}": _at(result.exposed[k], i) for k in AXES}
+            parts |= {f"exposed.{k}": _at(result.exposed[k], i) for k in SCORE_AXES}
+            parts |= {f"total.{k}": _at(result.total[k], i) for k in SCORE_AXES}
             parts |= {f"memory.{k}": _at(result.memory[k], i) for k in (*PARTS, "total")}
             out.append((row, found.plan(row), parts))
     return out[:count]
 
 
 def _at(value, i):  # type: ignore[no-untyped-def]
-    import numpy as np
-
     return float(np.broadcast_to(value, (i + 1,))[i] if np.ndim(value) == 0 else value[i])
 
 

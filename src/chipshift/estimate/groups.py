@@ -16,18 +16,6 @@ def mesh_order(machine: Machine) -> tuple[str, ...]:
     return ("dp", "pp", "fsdp", "cp", "tp") if crosses_dcn else ("pp", "dp", "fsdp", "cp", "tp")
 
 
-def other_orders(machine: Machine) -> list[tuple[str, ...]]:
-    """Orders of the mesh axes worth trying besides the usual one: another axis innermost.
-
-    On a torus the innermost axis takes whole physical axes first. In a switched domain every axis
-    that fits inside has the same links, so that the usual order, which keeps most inside, stands.
-    """
-    if machine.fabric[0].kind != "torus":
-        return []
-    usual = mesh_order(machine)
-    return [(*(a for a in usual if a != last), last) for last in ("cp", "fsdp", "dp")]
-
-
 def placements(machine: Machine, dp: int, fsdp: int, cp: int, tp: int, ep: int, pp: int,
                etp: int = 0, order: tuple[str, ...] = ()) -> dict[str, Placement]:  # fmt: skip
     """Where each group of ``columns.GROUPS`` sits.

@@ -6,7 +6,7 @@ of one plan, the planner with arrays of thousands, ``--explain`` with sourced le
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any
 
 import numpy as np
@@ -24,7 +24,7 @@ from chipshift.estimate.traffic import (
     layer_traffic,
 )
 from chipshift.estimate.work import EndWork, LayerWork, Times, absent, end_work, layer_work, plus
-from chipshift.fabric import collective_time
+from chipshift.fabric import Links, collective_time
 from chipshift.models.model import Layer, MoeMlp
 from chipshift.models.ops import Cut
 from chipshift.parallel import remat, schedule
@@ -80,7 +80,7 @@ def work(s: Setting, tp: Number, cp: Number, ep: Number, etp: Number, microbatch
 
 
 @dataclass(frozen=True)
-class _Pass:
+class Pass:
     """Times of one microbatch on the slowest stage."""
 
     forward: Times
@@ -108,9 +108,9 @@ class _Pass:
         return self.forward + self.recompute + self.input_grad + self.weight_grad
 
 
-def _stage_pass(s: Setting, c: Columns, common: Shared, policy: remat.Policy) -> _Pass:
+def stage_pass(s: Setting, c: Columns, at: Stage, policy: remat.Policy) -> Pass:
     """One microbatch through the slowest stage: its layers, and the head where that is slower."""
-    w, counts, kept = common.work, common.counts, common.kept
+    w, counts, kept = at.work, at.counts, at.kept
     parts = [Times(), Times(), Times(), Times()]
     ops: Number = 0.0
     moved: Number = 0.0
@@ -146,66 +146,107 @@ def _stage_pass(s: Setting, c: Columns, common: Shared, policy: remat.Policy) ->
             for x, y in zip(a.parts, b.parts, strict=True)
         ]
         chosen.append((Times(*slowest) + first).named(f"stage_{names[i]}"))
-    return _Pass(chosen[0], chosen[1], chosen[2], chosen[3], ops, offload)
+    return Pass(chosen[0], chosen[1], chosen[2], chosen[3], ops, offload)
 
 
 @dataclass(frozen=True)
-class Shared:
-    """What every categorical choice of the same rows has in common.
+class Stage:
+    """What every choice and every order of the same rows have in common.
 
     Attributes:
         counts: layers of the heaviest stage, by kind.
         last: layers of the last stage, by kind.
         kept: work of the last stage's layers over the heaviest stage's.
-        comm: collectives of one layer, by kind.
-        gradient_sum, transfer: seconds of the gradient sum over dp, and of one pipeline transfer.
-        pp_nodes: hosts or slices that a pipeline spans.
     """
 
     work: Work
     counts: list[Number]
     last: list[Number]
     kept: Number
+
+
+@dataclass(frozen=True)
+class Traffic:
+    """Times of the collectives that no categorical choice changes; they go by the order.
+
+    Attributes:
+        comm: collectives of one layer, by kind.
+        gradient_sum, transfer: seconds of the gradient sum over dp, and of one pipeline transfer.
+        pp_nodes: hosts or slices that a pipeline spans.
+    """
+
     comm: list[LayerTraffic]
     gradient_sum: Number
     transfer: Number
     pp_nodes: Number
 
 
-def shared(s: Setting, c: Columns, w: Work, choice: Choice) -> Shared:
-    """The part of a score that remat, optimizer sharding and schedule do not change."""
-    sequence_parallel, cp_kind = choice.sequence_parallel, choice.cp_kind
+@dataclass(frozen=True)
+class Ops:
+    """Times that a choice gives a row whatever the order of its axes: a microbatch, optimizer."""
+
+    one: Pass
+    optimizer: Number
+
+
+def stage(s: Setting, c: Columns, choice: Choice, w: Work) -> Stage:
+    """What the stages hold, beside the costs of a cut; remat and sharding do not change it."""
     held = held_layers(s, c, choice)
-    counts = held.counts
-    dense, experts = stage_params(s, c, counts)
-    return Shared(
-        work=w,
-        counts=counts,
-        last=held.last,
-        kept=held.kept,
-        comm=[layer_traffic(s, c, sequence_parallel, cp_kind, i, w.tokens, w.sp)
-              for i in range(len(counts))],
+    return Stage(w, held.counts, held.last, held.kept)
+
+
+def traffic(s: Setting, c: Columns, choice: Choice, at: Stage) -> Traffic:
+    """Times of the collectives of a plan, from the links of its groups."""
+    dense, experts = stage_params(s, c, at.counts)
+    w = at.work
+    return Traffic(
+        comm=[layer_traffic(s, c, choice.sequence_parallel, choice.cp_kind, i, w.tokens, w.sp)
+              for i in range(len(at.counts))],
         gradient_sum=gradient_sum_s(s, c, dense, experts),
-        transfer=pipeline_s(s, c, w),
+        transfer=pipeline_s(s, w.tokens, w.sp, c.links["pp"]),
         pp_nodes=c.links["pp"].n_out,
     )  # fmt: skip
 
 
-def score(s: Setting, c: Columns, choice: Choice, common: Shared | None = None) -> Score:
+def policy_of(s: Setting, choice: Choice) -> remat.Policy:
+    """The choice's remat policy as the stack runs it."""
+    return remat.policy(choice.remat, reruns_output=float(s.stack.reruns_output) > 0)
+
+
+def ops(s: Setting, c: Columns, choice: Choice, at: Stage) -> Ops:
+    """Ops of a microbatch and the optimizer: no order of axes in them."""
+    return Ops(stage_pass(s, c, at, policy_of(s, choice)), optimizer_s(s, c, choice, at.counts))
+
+
+def memory(s: Setting, c: Columns, choice: Choice, at: Stage) -> dict[str, Number]:
+    """Every part of memory."""
+    return memory_parts(s, c, choice, policy_of(s, choice), at.counts, at.last, at.work)
+
+
+def score(s: Setting, c: Columns, choice: Choice) -> Score:
     """Every part of ``time_s`` and ``memory_bytes`` for one plan or a table of plans.
 
     Args:
         s: job, machine and stack.
         c: degrees, batch and links.
         choice: the categorical part that all rows share.
-        common: ``shared`` of these rows where the caller already has it.
     """
-    policy = remat.policy(choice.remat, reruns_output=float(s.stack.reruns_output) > 0)
-    if common is None:
-        w = work(s, c.tp, c.cp, c.ep, c.etp, c.microbatch, choice.sequence_parallel)
-        common = shared(s, c, w, choice)
-    one = _stage_pass(s, c, common, policy)
-    total, exposed = _collectives(s, c, choice, policy, common, one)
+    w = work(s, c.tp, c.cp, c.ep, c.etp, c.microbatch, choice.sequence_parallel)
+    at = stage(s, c, choice, w)
+    moved = traffic(s, c, choice, at)
+    found = timed(s, c, choice, ops(s, c, choice, at), at.counts, moved)
+    return replace(found, memory=memory(s, c, choice, at))
+
+
+def timed(s: Setting, c: Columns, choice: Choice, made: Ops, counts: list[Number],
+          moved: Traffic) -> Score:  # fmt: skip
+    """A score without its memory, from what the rows compute and what they send.
+
+    Every part of the step grows, or stays, with each time in ``moved``: the times of the best
+    links of any order bound the step of every order from below.
+    """
+    one, policy = made.one, policy_of(s, choice)
+    total, exposed = _collectives(s, c, choice, policy, counts, moved, one)
     n = c.accumulation
     serial = rename((exposed["tp"] + exposed["cp"] + exposed["ep"]) / n / 3, "exposed_a_pass_s")
     bubble = schedule.bubble(
@@ -220,25 +261,26 @@ def score(s: Setting, c: Columns, choice: Choice, common: Shared | None = None) 
         "attention": rename(bound.named("microbatch").attention * n, "attention_s"),
         "memory_bound": rename(bound.named("microbatch").memory * n, "memory_bound_s"),
         "bubble": rename(bubble, "bubble_s"),
-        "optimizer": optimizer_s(s, c, choice, common.counts),
+        "optimizer": made.optimizer,
         "input": np.zeros_like(plain(n)) + 0.0,
     }
     busy = time["matmul"] + time["attention"] + time["memory_bound"] + bubble
     for axis in AXES:
         busy = busy + exposed[axis]
     busy = rename(busy, "busy_s")
-    time["other"] = other_s(s, c, policy, one, serial, busy, common.pp_nodes)
+    time["other"] = other_s(s, c, policy, one, serial, busy, moved.pp_nodes)
     return Score(
         time=time,
         total=total,
         exposed=exposed,
         recompute=rename(one.recompute.total * n, "recompute_s"),
-        memory=memory_parts(s, c, choice, policy, common.counts, common.last, common.work),
+        memory={},
     )
 
 
-def _collectives(s: Setting, c: Columns, choice: Choice, policy: remat.Policy, common: Shared,
-                 one: _Pass) -> tuple[dict[str, Number], dict[str, Number]]:  # fmt: skip
+def _collectives(s: Setting, c: Columns, choice: Choice, policy: remat.Policy,
+                 counts: list[Number], moved: Traffic, one: Pass,
+                 ) -> tuple[dict[str, Number], dict[str, Number]]:  # fmt: skip
     """Seconds a step of collectives by axis, whole and exposed."""
     st, n = s.stack, c.accumulation
     tp_again = float(policy.recomputes("qkv_proj")) + float(policy.recomputes("mlp_up"))
@@ -249,7 +291,7 @@ def _collectives(s: Setting, c: Columns, choice: Choice, policy: remat.Policy, c
     ep: Number = 0.0
     gather: Number = 0.0
     reduce: Number = 0.0
-    for k, t in zip(common.counts, common.comm, strict=True):
+    for k, t in zip(counts, moved.comm, strict=True):
         tp = tp + k * (t.tp_forward + t.tp_backward + t.tp_recompute * tp_again * policy.every)
         cp = cp + k * (t.cp_forward * (1 + cp_again * policy.every) + t.cp_backward)
         ep = ep + k * t.ep_each * (4 + ep_again * policy.every)
@@ -258,14 +300,14 @@ def _collectives(s: Setting, c: Columns, choice: Choice, policy: remat.Policy, c
     again = np.where(st.gather_each_microbatch > 0, n, 1.0)
     forward_s, backward_s = one.forward_s, one.backward_s
     gather, reduce = rename(gather, "layers_gather_s"), rename(reduce, "layers_reduce_s")
-    first_gather = common.comm[0].gather
+    first_gather = moved.comm[0].gather
     hidden_gather = rename(exposed_behind(gather, forward_s, st.fsdp_overlap, st.comm_tax),
                            "exposed_in_forward_s")  # fmt: skip
     hidden_back = rename(
         exposed_behind(gather + reduce, backward_s, st.fsdp_overlap, st.comm_tax),
         "exposed_in_backward_s",
     )
-    dp = common.gradient_sum
+    dp = moved.gradient_sum
     if choice.optimizer_sharding == "zero2":
         # gradients live in shards: every microbatch scatters its own, weights are gathered once
         dp = dp / 2 * (1 + n)
@@ -280,7 +322,7 @@ def _collectives(s: Setting, c: Columns, choice: Choice, policy: remat.Policy, c
             rename(half, "weight_gather_s"), before_s, st.dp_overlap, st.comm_tax
         )
         dp_exposed = rename(scatter, "exposed_scatter_s") + rename(gathers, "exposed_gather_s")
-    pp = common.transfer * n * c.vpp * 2
+    pp = moved.transfer * n * c.vpp * 2
     total = {"tp": tp * n, "cp": cp * n, "ep": ep * n, "fsdp": (gather * 2 + reduce) * again,
              "dp": dp, "pp": pp}  # fmt: skip
     attention = one.compute.attention
@@ -334,10 +376,10 @@ def expert_overlap(plain_share: Number, interleaved_share: Number, vpp: Number) 
     return np.where(vpp > 1, np.maximum(plain_share, interleaved_share), plain_share)
 
 
-def pipeline_s(s: Setting, c: Columns, w: Work) -> Number:
+def pipeline_s(s: Setting, tokens: Number, sp: Number, links: Links) -> Number:
     """Seconds of one transfer of a microbatch's activations to the next stage."""
-    v = pipeline_bytes(w.tokens, s.model.d_model, s.bytes.activations, w.sp)
-    return collective_time("permute", v, c.links["pp"])
+    v = pipeline_bytes(tokens, s.model.d_model, s.bytes.activations, sp)
+    return collective_time("permute", v, links)
 
 
 def optimizer_s(s: Setting, c: Columns, choice: Choice, counts: list[Number]) -> Number:
@@ -383,7 +425,7 @@ def handover(stall_s: Number, pp: Number, nodes: Number) -> Number:
     return stall_s * (1 - 1 / pp) * np.where(nodes > 1, 1.0, 0.0)
 
 
-def other_s(s: Setting, c: Columns, policy: remat.Policy, one: _Pass, serial: Number,
+def other_s(s: Setting, c: Columns, policy: remat.Policy, one: Pass, serial: Number,
             busy: Number, pp_nodes: Number) -> Number:  # fmt: skip
     """Time outside ops and collectives; ``serial``: collectives between a microbatch's ops."""
     passes = 3.0 + (policy.every if policy.name == "full" else 0.0)

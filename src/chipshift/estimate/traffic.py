@@ -11,8 +11,8 @@ from chipshift.estimate.columns import Columns
 from chipshift.estimate.memory import weight_cuts
 from chipshift.estimate.setting import Setting
 from chipshift.estimate.stage import device_params
-from chipshift.fabric import collective_time
-from chipshift.models.model import MoeMlp
+from chipshift.fabric import Links, collective_time
+from chipshift.models.model import Layer, MoeMlp
 from chipshift.parallel import traffic
 from chipshift.worked import formula, rename
 
@@ -77,10 +77,32 @@ def layer_traffic(s: Setting, c: Columns, sequence_parallel: bool, cp_kind: str,
                   tokens: Number, sp: Number) -> LayerTraffic:  # fmt: skip
     """Collectives of one layer of a kind for one microbatch."""
     layer = s.model.layers[kind][0]
-    attention = layer.attention
-    act = s.bytes.activations
-    v_tp = traffic.tensor_parallel_bytes(tokens, s.model.d_model, act)
-    tp = c.links["tp"]
+    pair = tensor_pair_s(s, tokens, c.links["tp"], sequence_parallel)
+    context = context_s(s, layer, tokens, c.tp, c.cp, c.links["cp"], cp_kind)
+    ep_each = expert_exchange_s(s, layer, tokens, c.ep, sp, c.links["ep"])
+    gather, reduce = _weights(s, c, kind)
+    return layer_collectives(pair, context, ep_each, gather, reduce)
+
+
+def layer_collectives(pair: Number, context: tuple[Number, Number], ep_each: Number,
+                      gather: Number, reduce: Number) -> LayerTraffic:  # fmt: skip
+    """A layer's collectives from the time of each; attention and feed-forward have a pair each."""
+    pair = rename(pair, "tp_pair_s")
+    return LayerTraffic(
+        tp_forward=rename(pair * 2, "tp_forward_s"),
+        tp_backward=rename(pair * 2, "tp_backward_s"),
+        tp_recompute=pair,
+        cp_forward=rename(context[0], "cp_forward_s"),
+        cp_backward=rename(context[1], "cp_backward_s"),
+        ep_each=rename(ep_each, "expert_all_to_all_s"),
+        gather=gather,
+        reduce=reduce,
+    )
+
+
+def tensor_pair_s(s: Setting, tokens: Number, tp: Links, sequence_parallel: bool) -> Number:
+    """Seconds to gather activations over tp and scatter them again (or to sum them)."""
+    v_tp = traffic.tensor_parallel_bytes(tokens, s.model.d_model, s.bytes.activations)
     if sequence_parallel:
         gathered = rename(collective_time("all_gather", v_tp, tp), "tp_all_gather_s")
         scattered = rename(collective_time("reduce_scatter", v_tp, tp), "tp_reduce_scatter_s")
@@ -88,54 +110,62 @@ def layer_traffic(s: Setting, c: Columns, sequence_parallel: bool, cp_kind: str,
     else:
         pair = rename(collective_time("all_reduce", v_tp, tp), "tp_all_reduce_s")
     pair = in_place(pair, np.where(tp.n_out > 1, s.stack.tp_across_scale, 1.0))
-    pair = pair + node_latency(s.stack.tp_across_latency_s, tp.n_out)
-    zero: Number = 0.0
-    cp_forward = cp_backward = ep_each = zero
-    if attention is not None:
-        heads = np.maximum(attention.kv_heads / c.tp, 1.0)
-        dims = attention.head_dim + attention.v_head_dim
-        v_cp = traffic.context_bytes(tokens, heads, dims, act, c.cp)
-        if cp_kind == "ring":
-            step = collective_time("permute", v_cp / c.cp, c.links["cp"])
-            cp_forward = ring_time(c.cp, step, 1.0)
-            cp_backward = ring_time(c.cp, step, 2.0)
-        else:
-            cp_forward = rename(collective_time("all_gather", v_cp, c.links["cp"]), "cp_gather_s")
-            scattered = collective_time("reduce_scatter", v_cp, c.links["cp"])
-            cp_backward = cp_forward + rename(scattered, "cp_reduce_scatter_s")
-    if isinstance(layer.mlp, MoeMlp):
-        v_ep = traffic.expert_bytes(tokens, layer.mlp.top_k, s.model.d_model, act, c.ep, sp)
-        once = traffic.once_per_node(layer.mlp.top_k, c.links["ep"].n_out, s.stack.ep_once_per_node)
-        ep_each = collective_time("all_to_all", v_ep * once, c.links["ep"])
-    gather, reduce = _weights(s, c, kind)
-    pair = rename(pair, "tp_pair_s")
-    return LayerTraffic(
-        tp_forward=rename(pair * 2, "tp_forward_s"),
-        tp_backward=rename(pair * 2, "tp_backward_s"),
-        tp_recompute=pair,
-        cp_forward=rename(cp_forward, "cp_forward_s"),
-        cp_backward=rename(cp_backward, "cp_backward_s"),
-        ep_each=rename(ep_each, "expert_all_to_all_s"),
-        gather=gather,
-        reduce=reduce,
-    )
+    return pair + node_latency(s.stack.tp_across_latency_s, tp.n_out)
+
+
+def context_s(s: Setting, layer: Layer, tokens: Number, tp: Number, cp: Number, links: Links,
+              cp_kind: str) -> tuple[Number, Number]:  # fmt: skip
+    """Seconds of a layer's exchange of keys and values, forward and backward."""
+    attention = layer.attention
+    if attention is None:
+        return 0.0, 0.0
+    heads = np.maximum(attention.kv_heads / tp, 1.0)
+    dims = attention.head_dim + attention.v_head_dim
+    v_cp = traffic.context_bytes(tokens, heads, dims, s.bytes.activations, cp)
+    if cp_kind == "ring":
+        step = collective_time("permute", v_cp / cp, links)
+        return ring_time(cp, step, 1.0), ring_time(cp, step, 2.0)
+    forward = rename(collective_time("all_gather", v_cp, links), "cp_gather_s")
+    scattered = collective_time("reduce_scatter", v_cp, links)
+    return forward, forward + rename(scattered, "cp_reduce_scatter_s")
+
+
+def expert_exchange_s(s: Setting, layer: Layer, tokens: Number, ep: Number, sp: Number,
+                      links: Links) -> Number:  # fmt: skip
+    """Seconds of one all-to-all of a layer's tokens; 0 for a dense layer."""
+    if not isinstance(layer.mlp, MoeMlp):
+        return 0.0
+    top_k = layer.mlp.top_k
+    v_ep = traffic.expert_bytes(tokens, top_k, s.model.d_model, s.bytes.activations, ep, sp)
+    once = traffic.once_per_node(top_k, links.n_out, s.stack.ep_once_per_node)
+    return collective_time("all_to_all", v_ep * once, links)
 
 
 def _weights(s: Setting, c: Columns, kind: int) -> tuple[Number, Number]:
     """One gather of a layer's weights and one reduction of its gradients over the shards."""
     dense, experts = device_params(s, c, kind)
     name = s.model.kind_prefixes[kind]
+    parts = weight_parts_s(s, dense, c.links["weights"])
+    routed = isinstance(s.model.layers[kind][0].mlp, MoeMlp)
+    of_experts = weight_parts_s(s, experts, c.links["expert_weights"]) if routed else None
     out: list[Number] = []
-    for operation, size in (("all_gather", s.bytes.gathered), ("reduce_scatter", s.bytes.reduce)):
-        v_dense = traffic.weight_gather_bytes(dense, size)
-        time = rename(collective_time(operation, v_dense, c.links["weights"]), f"{operation}_s")
-        if isinstance(s.model.layers[kind][0].mlp, MoeMlp):
-            v_experts = traffic.weight_gather_bytes(experts, size)
-            own = collective_time(operation, v_experts, c.links["expert_weights"])
-            time = time + rename(own, f"experts_{operation}_s")
+    for i, operation in enumerate(("all_gather", "reduce_scatter")):
+        time = rename(parts[i], f"{operation}_s")
+        if of_experts is not None:
+            time = time + rename(of_experts[i], f"experts_{operation}_s")
         seconds = in_place(time, s.stack.collective_scale)
         out.append(rename(seconds, f"{name}layer_{operation}_s"))
     return out[0], out[1]
+
+
+def weight_parts_s(s: Setting, params: Number, links: Links) -> tuple[Number, Number]:
+    """Seconds alone of one gather of so many weights, and of one scatter of their gradients."""
+    gather = traffic.weight_gather_bytes(params, s.bytes.gathered)
+    reduce = traffic.weight_gather_bytes(params, s.bytes.reduce)
+    return (
+        collective_time("all_gather", gather, links),
+        collective_time("reduce_scatter", reduce, links),
+    )
 
 
 def gradient_sum_s(s: Setting, c: Columns, dense: Number, experts: Number) -> Number:
@@ -145,10 +175,20 @@ def gradient_sum_s(s: Setting, c: Columns, dense: Number, experts: Number) -> Nu
         dense, experts: parameters of the stage on a device before sharding.
     """
     w, we = weight_cuts(c)
-    v = traffic.gradient_reduce_bytes(dense / w, s.bytes.reduce)
-    time = rename(collective_time("all_reduce", v, c.links["dp"]), "all_reduce_s")
-    if any(isinstance(layer.mlp, MoeMlp) for layer, _ in s.model.layers):
-        v_experts = traffic.gradient_reduce_bytes(experts / we, s.bytes.reduce)
-        own = collective_time("all_reduce", v_experts, c.links["expert_dp"])
+    time = rename(gradient_part_s(s, dense / w, c.links["dp"]), "all_reduce_s")
+    if routes(s):
+        own = gradient_part_s(s, experts / we, c.links["expert_dp"])
         time = time + rename(own, "experts_all_reduce_s")
     return rename(in_place(time, s.stack.collective_scale), "gradient_sum_s")
+
+
+def gradient_part_s(s: Setting, params: Number, links: Links) -> Number:
+    """Seconds alone of the all-reduce of so many parameters' gradients."""
+    return collective_time(
+        "all_reduce", traffic.gradient_reduce_bytes(params, s.bytes.reduce), links
+    )
+
+
+def routes(s: Setting) -> bool:
+    """Whether any layer has routed experts."""
+    return any(isinstance(layer.mlp, MoeMlp) for layer, _ in s.model.layers)

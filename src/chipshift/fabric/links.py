@@ -151,6 +151,17 @@ def take(rows: Links, index: Any) -> Links:
     )
 
 
+def same_links(row: Links) -> tuple[object, ...]:
+    """A key that is equal for groups on which every collective takes the same time."""
+    numbers = tuple(getattr(row, name) for name in _COLUMNS)
+    paths = tuple(
+        (getattr(path, name) if not name.endswith("_curve")
+         else id(row.tables[getattr(path, name) // OCTAVES]))
+        for path in row.paths.values() for name in _PATH_COLUMNS
+    )  # fmt: skip
+    return (*numbers, *paths)
+
+
 def _flat(tables: list[Table]) -> dict[str, Any]:
     return {
         "tables": tuple(tables),

@@ -14,7 +14,8 @@ from chipshift.estimate.setting import Setting, setting
 from chipshift.jobs.job import TrainJob
 from chipshift.jobs.plan import Plan
 from chipshift.machines.machine import Machine
-from chipshift.planner.search import Found, search, without_memory_limit
+from chipshift.planner.bounds import without_memory_limit
+from chipshift.planner.search import Found, search
 from chipshift.planner.table import Row
 from chipshift.units import duration, gib
 from chipshift.worked import formula, plain
@@ -102,14 +103,11 @@ def choose(job: TrainJob, machine: Machine, stack: str, *, fixed: Fixed | None =
 
 
 def _smallest(s: Setting, found: Found) -> tuple[Plan | None, float]:
-    """The plan that needs least memory of those kept, and what it needs; NaN where none is legal.
-
-    Rows that do not fit carry the bound that left them out, so that each is worked out in full.
-    """
-    plans = [found.plan(row) for row in found.not_fitting]
-    needs = [float(estimate(s.job, p, s.machine, s.stack.name).memory["total"]) for p in plans]
-    least = min(range(len(plans)), key=needs.__getitem__, default=None)
-    return (None, float("nan")) if least is None else (plans[least], needs[least])
+    """The plan that needs least memory, and what ``estimate`` says it needs; NaN where none is."""
+    if not found.not_fitting:
+        return None, float("nan")
+    plan = found.plan(found.not_fitting[0])
+    return plan, float(estimate(s.job, plan, s.machine, s.stack.name).memory["total"])
 
 
 def planned(found: Found, machine: str) -> str:
@@ -167,12 +165,12 @@ def loses_because(best: Estimate, other: Estimate) -> str:
 def _constraints(s: Setting, best: Estimate, fixed: Fixed) -> list[Constraint]:
     """What memory, the batch and each thing that the user holds cost."""
     out: list[Constraint] = []
-    free = search(without_memory_limit(s), fixed, keep=1, orders=False)
+    free = search(without_memory_limit(s), fixed, keep=1)
     if free.fitting:
         out.append(_priced("memory of a device", s.job, best, free))
     for key in fixed:
         rest = {k: v for k, v in fixed.items() if k != key}
-        loose = search(s, rest, keep=1, orders=False)
+        loose = search(s, rest, keep=1)
         if loose.fitting:
             out.append(_priced(f"{key}={fixed[key]}", s.job, best, loose))
     return out
@@ -198,7 +196,7 @@ def with_batch(job: TrainJob, factor: int) -> TrainJob:
 def batch_limit(job: TrainJob, machine: Machine, stack: str, best: Estimate) -> Constraint | None:
     """What the fixed batch costs: the best plan with twice the batch, at half its step time."""
     twice = with_batch(job, 2)
-    double = search(setting(twice, machine, stack), keep=1, orders=False)
+    double = search(setting(twice, machine, stack), keep=1)
     if not double.fitting:
         return None
     name = "tokens a step held fixed (against twice the batch)"

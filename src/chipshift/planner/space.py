@@ -56,16 +56,14 @@ RING_STACKS = ("megatron", "nanotron", "deepspeed")
 
 @dataclass(frozen=True)
 class Base:
-    """Rows of degrees, virtual stages and microbatches; ``links_row`` names the row's degrees.
+    """Rows of degrees, virtual stages and microbatches.
 
     Attributes:
-        degrees: (tuples, 6) int array in the order of DEGREES.
-        orders: mesh order of each tuple, () for the machine's usual one.
+        degrees: (tuples, 6) int array in the order of DEGREES; every tuple has a row.
         tuple_of, vpp, microbatch, accumulation: one entry a row.
     """
 
     degrees: np.ndarray
-    orders: list[tuple[str, ...]]
     tuple_of: np.ndarray
     vpp: np.ndarray
     microbatch: np.ndarray
@@ -133,26 +131,36 @@ def base_rows(s: Setting, fixed: Mapping[str, str | int | float]) -> Base:
     """All rows of degrees × virtual stages × microbatch for a job on a machine."""
     sequences, seq_len = int(s.job.sequences_per_step.value), int(s.job.seq_len.value)
     degrees = degree_tuples(s.model, s.machine.devices, sequences, seq_len, fixed)
-    blocks: list[np.ndarray] = []
-    for index, (dp, fsdp, _, _, _, pp) in enumerate(degrees.tolist()):
-        share = sequences // (dp * fsdp)
-        micro = [m for m in divisors(share) if "microbatch" not in fixed
-                 or math.isclose(m, float(fixed["microbatch"]))]  # fmt: skip
-        if "accumulation" in fixed:
-            micro = [m for m in micro if share // m == int(fixed["accumulation"])]
-        virtual = _virtual_stages(s.model.n_layers, pp, fixed)
-        if s.stack.name in EVEN_STAGES:
-            virtual = [v for v in virtual if s.model.n_layers % (pp * v) == 0]
-        if not micro or not virtual:
-            continue
-        grid = np.array(np.meshgrid(virtual, micro, indexing="ij")).reshape(2, -1)
-        block = np.empty((4, grid.shape[1]))
-        block[0], block[1], block[2], block[3] = index, grid[0], grid[1], share / grid[1]
-        blocks.append(block)
-    table = np.concatenate(blocks, axis=1) if blocks else np.empty((4, 0))
-    return Base(
-        degrees, [()] * len(degrees), table[0].astype(np.int64), table[1], table[2], table[3]
+    even = s.stack.name in EVEN_STAGES
+    shares = sequences // (degrees[:, 0] * degrees[:, 1])
+    kinds, kind_of = np.unique(
+        np.stack([shares, degrees[:, 5]], axis=1), axis=0, return_inverse=True
     )
+    grids = [_grid(s.model.n_layers, share, pp, even, fixed) for share, pp in kinds.tolist()]
+    # tuples of equal share and stages have the same rows; one without any is no plan
+    sizes = np.array([grid.shape[1] for grid in grids], dtype=np.int64)
+    used = np.flatnonzero(sizes[kind_of.reshape(-1)])
+    degrees, kind_of = degrees[used], kind_of.reshape(-1)[used]
+    counts = sizes[kind_of]
+    starts = (np.cumsum(sizes) - sizes)[kind_of]
+    ends = np.cumsum(counts)
+    index = np.arange(int(counts.sum())) + np.repeat(starts - (ends - counts), counts)
+    table = (np.concatenate(grids, axis=1) if grids else np.empty((3, 0)))[:, index]
+    return Base(degrees, np.repeat(np.arange(len(used)), counts), table[0], table[1], table[2])
+
+
+def _grid(layers: int, share: int, pp: int, even: bool,
+          fixed: Mapping[str, str | int | float]) -> np.ndarray:  # fmt: skip
+    """Virtual stages, microbatch and accumulation of a replica's share of the sequences."""
+    micro = [m for m in divisors(share) if "microbatch" not in fixed
+             or math.isclose(m, float(fixed["microbatch"]))]  # fmt: skip
+    if "accumulation" in fixed:
+        micro = [m for m in micro if share // m == int(fixed["accumulation"])]
+    virtual = _virtual_stages(layers, pp, fixed)
+    if even:
+        virtual = [v for v in virtual if layers % (pp * v) == 0]
+    grid = np.array(np.meshgrid(virtual, micro, indexing="ij"), dtype=float).reshape(2, -1)
+    return np.stack([grid[0], grid[1], share / grid[1]])
 
 
 def _virtual_stages(layers: int, pp: int, fixed: Mapping[str, str | int | float]) -> list[int]:
@@ -180,7 +188,7 @@ def choices(s: Setting, fixed: Mapping[str, str | int | float]) -> list[Choice]:
     ]
 
 
-def applies(choice: Choice, base: Base, degrees: np.ndarray) -> np.ndarray:
+def applies(choice: Choice, base: Base) -> np.ndarray:
     """Rows for which a choice is a plan of its own (bool, one a row).
 
     Zero bubble needs stages; interleaving needs virtual ones and only it has them (without stages
@@ -188,18 +196,17 @@ def applies(choice: Choice, base: Base, degrees: np.ndarray) -> np.ndarray:
     optimizer sharding needs replicas, and zero2 keeps gradients in shards, which a pipeline's
     microbatches would reduce again and again: it is left to pp = 1.
     """
-    dp, cp, fsdp, pp = (degrees[:, DEGREES.index(a)] for a in ("dp", "cp", "fsdp", "pp"))
-    keep: np.ndarray = {
-        "1f1b": base.vpp == 1,
-        "interleaved": (base.vpp > 1) & (base.accumulation % np.maximum(pp, 1) == 0),
-        "gpipe": base.vpp == 1,
-        "zero_bubble": (base.vpp == 1) & (pp > 1),
-    }[choice.schedule]
+    dp, cp, fsdp, pp = (base.degrees[:, DEGREES.index(a)] for a in ("dp", "cp", "fsdp", "pp"))
+    keep: np.ndarray = (base.vpp > 1) if choice.schedule == "interleaved" else (base.vpp == 1)
+    if choice.schedule == "interleaved":
+        keep = keep & (base.accumulation % np.maximum(pp, 1)[base.tuple_of] == 0)
+    if choice.schedule == "zero_bubble":
+        keep = keep & (pp > 1)[base.tuple_of]
     if choice.optimizer_sharding != "none":
         replicas = np.where(fsdp > 1, dp, dp * cp)
-        keep = keep & (replicas > 1)
+        keep = keep & (replicas > 1)[base.tuple_of]
     if choice.optimizer_sharding == "zero2":
-        keep = keep & (pp == 1)
+        keep = keep & (pp == 1)[base.tuple_of]
     return keep
 
 

@@ -7,23 +7,33 @@ from typing import Any, TypeVar
 
 import numpy as np
 
-from chipshift.estimate.columns import GROUPS, Choice, Columns
-from chipshift.estimate.groups import group_links
-from chipshift.estimate.score import Work, work
+from chipshift.estimate.columns import Choice, Columns
+from chipshift.estimate.score import (
+    AXES,
+    Score,
+    Stage,
+    Traffic,
+    Work,
+    memory,
+    ops,
+    stage,
+    timed,
+    work,
+)
 from chipshift.estimate.setting import Setting
-from chipshift.fabric import Links, stack
-from chipshift.fabric import take as take_links
+from chipshift.planner.collectives import SEQUENCE_PARALLEL, Collectives, collectives
+from chipshift.planner.sites import Ints, Sites, all_sites, distinct
 from chipshift.planner.space import DEGREES, Base
 
 T = TypeVar("T")
 
 
-def take(record: T, rows: np.ndarray) -> T:
+def take(record: T, rows: Ints) -> T:
     """A dataclass of arrays (nested, in lists and dicts as well) with only these rows."""
     return _map(record, rows)  # type: ignore[no-any-return]
 
 
-def _map(value: Any, rows: np.ndarray) -> Any:
+def _map(value: Any, rows: Ints) -> Any:
     if isinstance(value, np.ndarray) and value.ndim:
         return value[rows]
     if isinstance(value, dict):
@@ -41,68 +51,119 @@ class Prepared:
     """What a table of plans needs beyond its rows.
 
     Attributes:
-        links: for each group the links of every degree tuple.
+        sites: where the axes of each degree tuple can sit.
         cuts: costs of every distinct (tp, cp, ep, microbatch); ``cut_of`` names each row's.
+        vpp_values: distinct numbers of virtual stages.
+        sum_of: each row's tuple · len(vpp_values) + the place of its vpp among them.
+        moved: times of every collective.
     """
 
     base: Base
-    links: dict[str, Links]
+    sites: Sites
     cuts: Work
-    cut_of: np.ndarray
+    cut_of: Ints
+    vpp_values: np.ndarray
+    sum_of: Ints
+    moved: Collectives
+
+    def traffic(self, rows: Ints, sites: Ints) -> Traffic:
+        """Collectives of some rows, each with its axes on one site of its tuple."""
+        return self.moved.traffic(sites, self.cut_of[rows], self.sum_of[rows])
+
+    def least_traffic(self, rows: Ints) -> Traffic:
+        """Of each collective of some rows, the least time that any order of the axes gives it."""
+        return self.traffic(rows, len(self.sites.order) + self.base.tuple_of[rows])
 
 
-def prepare(s: Setting, base: Base) -> Prepared:
-    """Links of each degree tuple and costs of each distinct cut."""
-    rows = [
-        group_links(s.machine, dp, fsdp, cp, tp, ep, pp, 0, order)
-        for (dp, fsdp, cp, tp, ep, pp), order in zip(
-            base.degrees.tolist(), base.orders, strict=True
-        )
-    ]
-    links = {name: stack([row[name] for row in rows]) for name in GROUPS}
-    tp, cp, ep = (base.degrees[:, DEGREES.index(a)][base.tuple_of] for a in ("tp", "cp", "ep"))
-    code = ((tp * 2**20 + cp) * 2**20 + ep).astype(np.int64)
-    _, code = np.unique(code, return_inverse=True)
+def prepare(s: Setting, base: Base, cp_kind: str, *, bounds: bool = True,
+            usual_only: bool = False) -> Prepared:  # fmt: skip
+    """Sites of each degree tuple, costs of each distinct cut and times of each collective.
+
+    Args:
+        cp_kind: how keys and values are exchanged.
+        bounds: also the least times of any order, which ``least_traffic`` needs.
+        usual_only: only the machine's usual order of the mesh axes.
+    """
+    sites = all_sites(s.machine, base.degrees, usual_only)
+    named = degrees_of(base)
+    # a cut is the tuple's (tp, cp, ep) and the row's microbatch
+    code, below = np.zeros(len(base.degrees), np.int64), 1
+    for axis in ("tp", "cp", "ep"):
+        values, index = np.unique(named[axis], return_inverse=True)
+        code, below = code * len(values) + index.reshape(-1), below * len(values)
+    found, code = distinct(code, below)
     micro, micro_of = np.unique(base.microbatch, return_inverse=True)
-    keys, first, cut_of = np.unique(
-        code * len(micro) + micro_of, return_index=True, return_inverse=True
+    keys, cut_of = distinct(
+        code[base.tuple_of] * len(micro) + micro_of.reshape(-1), len(found) * len(micro)
     )
-    del keys
-    cuts = work(
-        s,
-        tp[first].astype(float),
-        cp[first].astype(float),
-        ep[first].astype(float),
-        tp[first].astype(float),
-        base.microbatch[first],
-        True,
+    example = np.empty(len(found), np.int64)
+    example[code] = np.arange(len(code))
+    at = example[keys // len(micro)]
+    tp, cp, ep = (named[axis][at] for axis in ("tp", "cp", "ep"))
+    cuts = work(s, tp, cp, ep, tp, micro[keys % len(micro)], SEQUENCE_PARALLEL)
+    vpp, vpp_of = np.unique(base.vpp, return_inverse=True)
+    moved = collectives(s, sites, named, cuts.tokens, tp, vpp, cp_kind, bounds)
+    return Prepared(
+        base, sites, cuts, cut_of, vpp, base.tuple_of * len(vpp) + vpp_of.reshape(-1), moved
     )
-    return Prepared(base, links, cuts, cut_of)
 
 
-def columns(p: Prepared, rows: np.ndarray) -> tuple[Columns, Work]:
-    """The numbers of some rows, ready to be scored."""
+def degrees_of(base: Base) -> dict[str, np.ndarray]:
+    """Each axis's degree of every tuple."""
+    return {axis: base.degrees[:, i].astype(float) for i, axis in enumerate(DEGREES)}
+
+
+def numbers(p: Prepared, rows: Ints) -> Columns:
+    """The numbers of some rows; their links are in ``Prepared.moved``."""
     base = p.base
-    at = base.tuple_of[rows]
-    degrees = base.degrees[at].astype(float)
-    named = {axis: degrees[:, i] for i, axis in enumerate(DEGREES)}
-    links = {name: take_links(one, at) for name, one in p.links.items()}
-    c = Columns(
+    degrees = base.degrees[base.tuple_of[rows]].T.astype(float)
+    named = dict(zip(DEGREES, degrees, strict=True))
+    return Columns(
         **named,
         etp=named["tp"],
         vpp=base.vpp[rows],
         microbatch=base.microbatch[rows],
         accumulation=base.accumulation[rows],
-        links=links,
+        links={},
     )
-    return c, take(p.cuts, p.cut_of[rows])
+
+
+def rows_stage(s: Setting, p: Prepared, rows: Ints, choice: Choice) -> tuple[Columns, Stage]:
+    """The numbers of some rows, and what their stages hold; every choice of a table has the same.
+
+    No plan of a table lays its stages out unevenly.
+    """
+    c = numbers(p, rows)
+    return c, stage(s, c, choice, take(p.cuts, p.cut_of[rows]))
+
+
+def step_times(found: Score) -> np.ndarray:
+    """Step time of each row: the sum of its parts."""
+    total = np.zeros(())
+    for part in found.time.values():
+        total = total + part
+    for axis in AXES:
+        total = total + found.exposed[axis]
+    return total
+
+
+def scored(s: Setting, p: Prepared, rows: Ints, sites: Ints, choice: Choice) -> Score:
+    """Every part of time and memory of some rows, each on one of its sites, under a choice."""
+    c, at = rows_stage(s, p, rows, choice)
+    found = timed(s, c, choice, ops(s, c, choice, at), at.counts, p.traffic(rows, sites))
+    return replace(found, memory=memory(s, c, choice, at))
 
 
 @dataclass(frozen=True)
 class Row:
-    """One scored row that was kept: its place in the base table, its choice and its figures."""
+    """One scored row that was kept: its place in the base table, its choice and its figures.
+
+    Attributes:
+        site: of its tuple's sites, the one with the least step time.
+    """
 
     index: int
     choice: Choice
     step_time_s: float
     memory_bytes: float
+    site: int
