@@ -15,6 +15,7 @@ import re
 import sys
 import time
 import tomllib
+from math import inf
 from pathlib import Path
 from typing import Any
 
@@ -53,10 +54,9 @@ def number(text: str) -> int | str:
     return int(text) if text.isdigit() else text
 
 
-def compile_case(case: dict[str, Any], programs: str) -> dict[str, Any]:
-    """The case with what the compiler said of it."""
-    machine = parse_machine(case["machine"])
-    aim = target(machine)
+def request_of(case: dict[str, Any], *, mode: str = "", keep: str = "") -> Request:
+    """The compilation of a case."""
+    aim = target(parse_machine(case["machine"]))
     config, notes = describe.config(
         preset(case["model"]),
         Plan(**case["plan"]),
@@ -66,9 +66,15 @@ def compile_case(case: dict[str, Any], programs: str) -> dict[str, Any]:
         splash=aim.platform == "tpu",
         loss_chunks=case["loss_chunks"],
     )
+    program = "; ".join((case["model"], *notes))
+    return Request("job", program, aim, mode=mode or case["mode"], config=config, keep=keep)
+
+
+def compile_case(case: dict[str, Any], programs: str) -> dict[str, Any]:
+    """The case with what the compiler said of it."""
     begun = time.monotonic()
     keep = str(Path(programs) / (re.sub(r"[^\w.]+", "_", case["id"]) + ".hlo")) if programs else ""
-    request = Request("job", case["model"], aim, mode=case["mode"], config=config, keep=keep)
+    request = request_of(case, keep=keep)
     report = run(request, timeout_s=TIMEOUT_S)
     keys = (
         "compiled", "reason", "wanted_bytes", "available_bytes", "memory_bytes", "collectives",
@@ -77,8 +83,8 @@ def compile_case(case: dict[str, Any], programs: str) -> dict[str, Any]:
     kept = {key: report[key] for key in keys if key in report}
     if "padding" in kept:
         kept["padding"] = {key: kept["padding"][key] for key in ("bytes", "fraction")}
-    devices = aim.devices
-    return case | {"devices": devices, "notes": list(notes)} | kept | {
+    notes = request.program.split("; ")[1:]
+    return case | {"devices": request.target.devices, "notes": notes} | kept | {
         "wall_s": round(time.monotonic() - begun, 1)
     }  # fmt: skip
 
@@ -94,15 +100,16 @@ def main() -> int:
     parser = argparse.ArgumentParser(description=__doc__)
     parser.add_argument("--only", help="a group of the case file, such as v6e")
     parser.add_argument("--again", action="store_true", help="compile cases that have a result")
+    parser.add_argument("--seconds", type=float, default=inf, help="begin no case after so long")
     parser.add_argument("--programs", default="", help="folder to keep the compiled programs in")
     chosen = parser.parse_args()
     groups = tomllib.loads(CASES.read_text("utf8"))
-    known = results()
+    known, ends = results(), time.monotonic() + chosen.seconds
     for name, group in groups.items():
         if chosen.only not in (None, name):
             continue
         for line in group["cases"]:
-            if line in known and not chosen.again:
+            if (line in known and not chosen.again) or time.monotonic() > ends:
                 continue
             try:
                 row = compile_case(parse(line), chosen.programs)
