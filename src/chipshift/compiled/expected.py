@@ -75,10 +75,35 @@ def _layer(cfg: Config, block: Block) -> Sums:
     if block.experts:
         one = matrices * M * block.expert_width * block.experts / (tp * ep)
         _add(sums, _weights(cfg, one, 2, expert=True))
+    _add(sums, _whole_weights(cfg, block))
     _add(sums, _tensor_parallel(cfg, block))
     _add(sums, _context_parallel(cfg, block))
     _add(sums, _expert_parallel(cfg, block))
     return sums
+
+
+def _whole_weights(cfg: Config, block: Block) -> Sums:
+    """Weights that every device has whole (norms, the router): fp32 gradients summed over all that
+    hold other tokens, over tp too where it cuts the sequence; biases likewise, in compute dtype."""
+    norms = (4 if cfg.variant.post_norms else 2) * cfg.d_model
+    router = cfg.d_model * block.experts
+    tokens_on = ("dp", "fsdp", "ep", "cp", *(("tp",) if cfg.sequence_parallel else ()))
+    sums: Sums = defaultdict(float)
+    _add(sums, _summed(cfg, tokens_on, (norms + router) * WIDTH["float32"]))
+    if block.qk_norm:
+        on_heads = ("dp", "fsdp", "ep", "cp", "tp")
+        _add(sums, _summed(cfg, on_heads, 2 * block.head_dim * WIDTH["float32"]))
+    if block.qkv_bias:
+        width = block.heads * block.head_dim + block.kv_heads * (block.head_dim + block.v_head_dim)
+        held = width / cfg.mesh[4] * WIDTH[cfg.compute_dtype]
+        _add(sums, _summed(cfg, ("dp", "fsdp", "ep", "cp"), held))
+    return sums
+
+
+def _summed(cfg: Config, axes: tuple[str, ...], held: float) -> Sums:
+    """An all-reduce of ``held`` bytes over ``axes``."""
+    axis, n = _name(cfg, axes)
+    return {("all_reduce", axis): 2 * held * (n - 1) / n} if n > 1 else {}
 
 
 def _attention_elements(cfg: Config, block: Block) -> float:
@@ -149,6 +174,8 @@ def _outside(cfg: Config) -> Sums:
     # The lookup's own gradient is in parts already, so that dp alone sums it, in compute dtype.
     looked_up = replace(cfg, reduce_dtype=cfg.compute_dtype)
     _add(sums, {k: v for k, v in _weights(looked_up, table, 0).items() if k[0] == "all_reduce"})
+    tokens_on = ("dp", "fsdp", "ep", "cp", *(("tp",) if cfg.sequence_parallel else ()))
+    _add(sums, _summed(cfg, tokens_on, cfg.d_model * WIDTH["float32"]))  # the last norm
     row = cfg.d_model * WIDTH[cfg.compute_dtype]
     for axes in (("fsdp", "ep"), ("cp",)):  # rows exchanged for parts of rows, there and back
         axis, n = _name(cfg, tuple(a for a in weight_axes(cfg, False) if a in axes))

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from dataclasses import dataclass
 from typing import Any
 
 import numpy as np
@@ -9,10 +10,10 @@ import numpy as np
 from chipshift.estimate.columns import Choice, Columns
 from chipshift.estimate.setting import Setting
 from chipshift.estimate.stage import device_params, heaviest_kind, layers_params
-from chipshift.models.count import head_params, params_embedding
+from chipshift.models.count import head_params, layer_params, params_embedding
 from chipshift.parallel import memory, schedule
 from chipshift.parallel.remat import Policy
-from chipshift.worked import rename
+from chipshift.worked import plain, rename
 
 Number = Any
 
@@ -38,23 +39,47 @@ def gradient_cuts(c: Columns, choice: Choice) -> tuple[Number, Number]:
     return optimizer_cuts(c, choice) if choice.optimizer_sharding == "zero2" else weight_cuts(c)
 
 
+@dataclass(frozen=True)
+class Moment:
+    """What is held at one moment of a step: 1 = the loss's, or the layers' backward pass's."""
+
+    name: str
+    loss: float
+    backward: float
+
+
+TOGETHER = (Moment("", 1.0, 1.0),)
+"""An allocator that keeps what it once took: as if all were held at once."""
+
+PLANNED = (Moment("loss_", 1.0, 0.0), Moment("backward_", 0.0, 1.0))
+"""XLA places every buffer before the run: the logits' room is the backward pass's afterwards."""
+
+
 def memory_parts(s: Setting, c: Columns, choice: Choice, policy: Policy, counts: list[Number],
                  counts_last: list[Number], w: Any) -> dict[str, Number]:  # fmt: skip
-    """Bytes by part on the first or the last stage, whichever holds more, and their total.
+    """Bytes by part on the stage and at the moment that holds most, and their total.
 
-    The first is taken to hold ``counts``, the heaviest stage's layers, by kind.
+    The first stage is taken to hold ``counts``, the heaviest stage's layers, by kind.
     """
-    first = _stage_parts(s, c, choice, policy, counts, w, last=False)
-    last = _stage_parts(s, c, choice, policy, counts_last, w, last=True)
-    total_first = rename(_total(first), "first_stage_bytes")
-    total_last = rename(_total(last), "last_stage_bytes")
-    first_holds_more = rename(total_first > total_last, "first_stage_holds_more")
-    parts = {
-        name: rename(np.where(first_holds_more, first[name], last[name]), f"{name}_bytes")
-        for name in PARTS
-    }
+    moments = PLANNED if float(plain(s.stack.plans_buffers)) else TOGETHER
+    most: dict[str, Number] = {}
+    for last, held in ((False, counts), (True, counts_last)):
+        for moment in moments:
+            one = _stage_parts(s, c, choice, policy, held, w, last=last, moment=moment)
+            most = _larger(most, one, f"{moment.name}{'last' if last else 'first'}_stage")
+    parts = {name: rename(most[name], f"{name}_bytes") for name in PARTS}
     parts["total"] = rename(_total(parts), "memory_bytes")
     return parts
+
+
+def _larger(most: dict[str, Number], one: dict[str, Number], name: str) -> dict[str, Number]:
+    """Whichever of two accounts holds more, part by part."""
+    if not most:
+        return one
+    total_most = rename(_total(most), "most_bytes")
+    total_one = rename(_total(one), f"{name}_bytes")
+    holds_more = rename(total_most > total_one, f"holds_more_than_{name}")
+    return {part: np.where(holds_more, most[part], one[part]) for part in PARTS}
 
 
 def _total(parts: dict[str, Number]) -> Number:
@@ -73,9 +98,9 @@ def _state(what: str, dense: Number, experts: Number, each: Number,
 
 
 def _stage_parts(s: Setting, c: Columns, choice: Choice, policy: Policy, counts: list[Number],
-                 w: Any, *, last: bool) -> dict[str, Number]:  # fmt: skip
+                 w: Any, *, last: bool, moment: Moment) -> dict[str, Number]:  # fmt: skip
     """Bytes by part on the first stage (embedding, most in flight) or the last (head, logits)."""
-    stage = "last_stage" if last else "first_stage"
+    stage = f"{moment.name}{'last' if last else 'first'}_stage"
     dense, experts = _params(s, c, counts, last)
     dense = rename(dense, f"{stage}_params")
     experts = rename(experts, f"{stage}_expert_params")
@@ -89,17 +114,31 @@ def _stage_parts(s: Setting, c: Columns, choice: Choice, policy: Policy, counts:
         else schedule.in_flight(choice.schedule, c.pp, c.vpp, c.accumulation)
     )
     flying = rename(flying, f"{stage}_in_flight")
-    activations = rename(_activations(s, policy, counts, w, flying), f"{stage}_activations_bytes")
+    stored = stored_bytes(s, policy, counts, w.layers, flying)
+    if moment.backward:
+        stored = stored + _working(s, policy, w)
+    if moment in PLANNED and moment.loss:
+        stream = rename(w.tokens * s.model.d_model / w.sp, "stream_elements")
+        beside_logits = memory.working_bytes(0.0, stream, s.stack.streams_at_loss)
+        stored = stored + rename(beside_logits, "streams_at_loss_bytes")
+    activations = rename(stored, f"{stage}_activations_bytes")
     tokens_logits = w.tokens if last else w.tokens * one_stage
+    if not moment.loss:
+        tokens_logits = tokens_logits * 0.0
     logits = memory.logits_bytes(
         tokens_logits, s.model.vocab, c.tp, s.stack.logit_memory_bytes, s.loss_chunks
     )
     logits = rename(logits, f"{stage}_logits_bytes")
-    gathered = rename(_gathered(s, c, *weights_by), "gathered_bytes")
+    gathered = _gathered(s, c, *weights_by, moment)
+    if moment in PLANNED and moment.backward:
+        gathered = gathered + _head_held(s, c, weights_by[0], w.tokens)
+    gathered = rename(gathered, f"{moment.name}gathered_bytes")
     groups = sum(np.where(g > 1, 1.0, 0.0) for g in (c.tp, c.cp, c.ep, c.pp, c.dp * c.fsdp))
-    # Sums over several microbatches live all through the step; one microbatch's only at its end.
-    live = np.where(c.accumulation > 1, 1.0, s.stack.gradients_at_peak)
+    live = _live_gradients(s, c, moment)
     gradient_bytes = rename(b.gradients * s.trainable * live, "gradient_bytes_per_param")
+    context = s.stack.context_bytes + s.stack.workspace_bytes
+    if moment in PLANNED:
+        context = context + rename(_transposed(s, c, counts, weights_by), "transposed_bytes")
     beside = s.stack.extra_state_bytes
     if choice.optimizer_sharding != "none":
         beside = beside + s.stack.zero_extra_bytes
@@ -112,7 +151,7 @@ def _stage_parts(s: Setting, c: Columns, choice: Choice, policy: Policy, counts:
         "logits": logits,
         "collectives": gathered,
         "overhead": memory.overhead_bytes(
-            s.stack.context_bytes + s.stack.workspace_bytes, s.stack.comm_buffer_bytes, groups,
+            context, s.stack.comm_buffer_bytes, groups,
             s.stack.fragmentation,
             activations + logits + gathered,
         ),
@@ -137,15 +176,45 @@ def _params(s: Setting, c: Columns, counts: list[Number], last: bool) -> tuple[N
     return dense + table + np.where(c.pp > 1, 0.0, head), experts
 
 
-def _activations(s: Setting, policy: Policy, counts: list[Number], w: Any, flying: Number
-                 ) -> Number:  # fmt: skip
-    """Stored activations of the stage's layers, and what one layer's backward pass adds."""
+def _live_gradients(s: Setting, c: Columns, moment: Moment) -> Number:
+    """Copies of all gradients alive at a moment.
+
+    Sums over several microbatches live all through the step; one microbatch's only at its end.
+    """
+    if moment in TOGETHER:
+        return np.where(c.accumulation > 1, 1.0, s.stack.gradients_at_peak)
+    return np.where(c.accumulation > 1, 1.0, 0.0) + moment.backward
+
+
+def _working(s: Setting, policy: Policy, w: Any) -> Number:
+    """What one layer's backward pass holds beyond the stored activations."""
     heavy = w.layers[heaviest_kind(s)].stored_elements
     whole, kept = kept_elements(heavy, policy)
     again = rename(whole - kept, "recomputed_elements")
     widest = heavy.get("up", heavy["block_input"])
-    working = memory.working_bytes(again, widest, s.stack.working_layers)
-    return stored_bytes(s, policy, counts, w.layers, flying) + working
+    return memory.working_bytes(again, widest, s.stack.working_layers)
+
+
+def _head_held(s: Setting, c: Columns, shards: Number, tokens: Number) -> Number:
+    """What the loss leaves to the layers' backward pass: the head's gradient, whole until it is
+    scattered, or the logits' from which it will be made, whichever is smaller; of a loss in pieces
+    the gathered head too."""
+    table = rename(memory.cut_params(params_embedding(s.model), c.tp, 1.0), "embedding_params")
+    whole = memory.gathered_bytes(table, shards, 1.0, s.bytes.gathered, 0.0)
+    if float(plain(s.loss_chunks)) > 1:
+        return rename(2 * whole, "head_and_gradient_bytes")
+    logits = memory.logits_bytes(tokens, s.model.vocab, c.tp, s.bytes.gathered, s.loss_chunks)
+    return rename(np.minimum(whole, logits), "head_gradient_bytes")
+
+
+def _transposed(s: Setting, c: Columns, counts: list[Number], cuts: tuple[Number, Number]
+                ) -> Number:  # fmt: skip
+    """Bytes of attention's weights that stand in a second layout through the loop over layers."""
+    held: Number = 0.0
+    for (layer, _), count in zip(s.model.layers, counts, strict=False):
+        held = held + layer_params(layer, s.model.d_model).attention * count
+    copied = memory.cut_params(held, c.tp, 1.0)
+    return memory.gathered_bytes(copied / cuts[0], cuts[0], 1.0, s.stack.attention_copies, 0.0)
 
 
 def kept_elements(sizes: dict[str, Number], policy: Policy) -> tuple[Number, Number]:
@@ -179,7 +248,7 @@ def activation_scale(s: Setting) -> Number:
     return s.stack.activation_memory_scale * narrow
 
 
-def _gathered(s: Setting, c: Columns, wd: Number, we: Number) -> Number:
+def _gathered(s: Setting, c: Columns, wd: Number, we: Number, moment: Moment) -> Number:
     """Whole layers that FSDP has gathered, the embedding's table where that is larger."""
     dense, experts = device_params(s, c, heaviest_kind(s))
     b = s.bytes
@@ -189,4 +258,7 @@ def _gathered(s: Setting, c: Columns, wd: Number, we: Number) -> Number:
     layers = rename(layers, "layers_gathered_bytes") + rename(own, "experts_gathered_bytes")
     table = rename(memory.cut_params(params_embedding(s.model), c.tp, 1.0), "embedding_params")
     whole = memory.gathered_bytes(table, wd, 1.0, b.gathered, reduced)
-    return np.maximum(layers, rename(whole, "embedding_gathered_bytes"))
+    whole = rename(whole, "embedding_gathered_bytes")
+    if not moment.backward:
+        return whole
+    return np.maximum(layers, whole) if moment.loss else layers

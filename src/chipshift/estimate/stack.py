@@ -62,6 +62,11 @@ class Stack:
         jitter_per_doubling: step-time growth for each doubling of the hosts.
         step_overhead_s: fixed time a step (loss reading, gradient norm, optimizer launch).
         activation_memory_scale: stored activations over the tensors named in parallel/remat.py.
+        head_lanes: queries, keys, values and attention's output are stored with heads padded to
+            this many elements.
+        streams_at_loss: tensors the size of the residual stream alive beside the logits.
+        attention_copies: bytes kept for each of attention's parameters, its layers' weights in
+            another layout (XLA transposes them once, before the loop over layers).
         narrow_activations: stored activations of a job in 8 bits or fewer over a bf16 job's
             (inputs of its matmuls are kept as they were cast).
         extra_state_bytes: bytes kept for each parameter beside weights, gradients and optimizer
@@ -76,6 +81,8 @@ class Stack:
         context_bytes: driver, runtime and library workspace on each device.
         comm_buffer_bytes: communication buffers for each process group that leaves one device.
         reruns_output: 1 when full recompute also runs the layer's last matmul.
+        plans_buffers: 1 when a compiler places every buffer before the run (XLA), so that the loss
+            and the layers' backward pass share their room.
         gradients_at_peak: share of the gradients alive at the step's peak without accumulation.
         whole_gradient_layers: layers' worth of gradients alive at once before they are reduced.
         whole_gradients: 1 when full-size gradients of all layers live at once although sharded.
@@ -120,6 +127,9 @@ class Stack:
     jitter_per_doubling: float = 0.005
     step_overhead_s: float = 0.01
     activation_memory_scale: float = 1.0
+    head_lanes: float = 1.0
+    streams_at_loss: float = 0.0
+    attention_copies: float = 0.0
     narrow_activations: float = 0.7
     extra_state_bytes: float = 0.0
     zero_extra_bytes: float = 0.0
@@ -131,6 +141,7 @@ class Stack:
     context_bytes: float = 1.0e9
     comm_buffer_bytes: float = 2.0e8
     reruns_output: float = 0.0
+    plans_buffers: float = 0.0
     gradients_at_peak: float = 1.0
     whole_gradient_layers: float = 1.0
     whole_gradients: float = 0.0

@@ -15,7 +15,7 @@ from chipshift.models.ops import Cut, Op, end_ops, layer_ops
 from chipshift.parallel.remat import OP_TENSOR
 from chipshift.roofline import time as roof
 from chipshift.roofline.kernels import AttentionKernel, Kernels, MatmulKernel, scaled
-from chipshift.worked import formula, rename
+from chipshift.worked import formula, plain, rename
 
 Number = Any
 
@@ -259,20 +259,27 @@ def layer_work(layer: Layer, d_model: Number, cut: Cut, kernels: Kernels, stack:
         tensor = OP_TENSOR[op.name]
         forward[tensor] = forward.get(tensor, Times()) + f
         into_input, into_weight = into_input + i, into_weight + w
-    return LayerWork(forward, into_input, into_weight, _stored(layer, d_model, cut, ops), len(ops))
+    stored = _stored(layer, d_model, cut, ops, stack.head_lanes)
+    return LayerWork(forward, into_input, into_weight, stored, len(ops))
 
 
-def _stored(layer: Layer, d_model: Number, cut: Cut, ops: list[Op]) -> dict[str, Number]:
-    """Elements of each tensor that the backward pass may read (bf16 counted as one element)."""
+def _stored(layer: Layer, d_model: Number, cut: Cut, ops: list[Op], lanes: Number
+            ) -> dict[str, Number]:  # fmt: skip
+    """Elements of each tensor that the backward pass may read (bf16 counted as one element), heads
+    as wide as whole ``lanes``."""
     stream = cut.tokens * d_model / cut.sp
     sizes: dict[str, Number] = {"block_input": stream}
     by_name = {op.name: op for op in ops}
     if layer.attention is not None:
         a = by_name["attention"]
         latent = _latent(layer.attention, cut.tokens)
-        qkv = a.q_tokens * (a.heads * a.head_dim + a.kv_heads * (a.head_dim + a.v_head_dim))
+        wide, v_wide = a.head_dim, a.v_head_dim
+        if float(plain(lanes)) > 1:
+            wide = rename(roof.padded(wide, lanes), "stored_head_dim")
+            v_wide = rename(roof.padded(v_wide, lanes), "stored_v_head_dim")
+        qkv = a.q_tokens * (a.heads * wide + a.kv_heads * (wide + v_wide))
         # the row sums kept for the backward pass are fp32: two elements a query and head
-        out = a.q_tokens * a.heads * (a.v_head_dim + 2)
+        out = a.q_tokens * a.heads * (v_wide + 2)
         sizes |= {"attention_norm": stream, "qkv": qkv + latent, "attention": out,
                   "out_proj": stream}  # fmt: skip
     if layer.mixer is not None:

@@ -10,6 +10,7 @@ from typing import Any
 
 import jax
 import jax.numpy as jnp
+from jax.ad_checkpoint import checkpoint_name
 from jax.sharding import Mesh
 from jax.sharding import PartitionSpec as P
 
@@ -52,13 +53,14 @@ def attend(mesh: Mesh, cfg: Config, block: Block, q_BSHD: Any, k_BTKD: Any, v_BT
         start = jax.lax.axis_index("cp") * q.shape[1]
         return blockwise(q, k, v, start, block.window, cfg.variant.attention_cap)
 
-    return jax.shard_map(
+    context = jax.shard_map(
         local_attention,
         mesh=mesh,
         in_specs=(local, whole, whole),
         out_specs=local,
         check_vma=False,
     )(q_BSHD, k_BTKD, v_BTKD)
+    return checkpoint_name(context, "context")
 
 
 def blockwise(q_BSHD: Any, k_BTKD: Any, v_BTKD: Any, start: Any, window: Any, cap: float) -> Any:
@@ -116,7 +118,7 @@ def _splash(mesh: Mesh, cfg: Config, block: Block, q: Any, k: Any, v: Any) -> An
             block_kv_dq=rows,
         ),
         attn_logits_soft_cap=cfg.variant.attention_cap or None,
-        residual_checkpoint_name="context",
+        residual_checkpoint_name="context",  # here alone: a name outside too would keep it twice
     )
     local, whole = P(BATCH, "tp", "cp", None), P(BATCH, "tp", None, None)
     heads_first = [x.transpose(0, 2, 1, 3) for x in (q, k, v)]

@@ -184,8 +184,7 @@ def attention(mesh: Mesh, cfg: Config, block: Block, w: Weights, x_BSM: Any) -> 
         k, v = constrain(mesh, k, at.heads), constrain(mesh, v, at.heads)
     q, k, v = (checkpoint_name(y, n) for y, n in ((q, "q"), (k, "k"), (v, "v")))
     q = constrain(mesh, q, at.heads)
-    context = checkpoint_name(attend(mesh, cfg, block, q, k, v), "context")
-    context = constrain(mesh, context, at.heads)
+    context = constrain(mesh, attend(mesh, cfg, block, q, k, v), at.heads)
     out = w.project("o", "bshd,hdm->bsm", context)
     out = scattered(mesh, out, at.cut, at.whole)
     return out + w("o_bias") if block.out_bias else out
