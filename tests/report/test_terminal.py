@@ -8,7 +8,7 @@ from typing import Any
 import pytest
 
 from chipshift.report import estimate_screen, plan_screen
-from chipshift.report.lines import Line, quantity
+from chipshift.report.lines import Line, quantity, room
 from chipshift.report.terminal import print_answer, screen, shortened
 from chipshift.report.words import compared, does_not_fit
 from chipshift.units import duration
@@ -29,7 +29,7 @@ def test_verdicts_come_first_then_the_four_parts_in_their_order() -> None:
 def test_nothing_is_wider_than_100_columns_and_it_fits_one_screen() -> None:
     lines = text(screen(answer()))
     assert max(map(len, lines)) <= 100
-    assert len(lines) <= 60
+    assert len(lines) <= 62
 
 
 def test_columns_of_the_table_line_up() -> None:
@@ -133,3 +133,49 @@ def test_where_a_step_has_other_tokens_step_and_token_are_told_apart() -> None:
     assert compared({"ratio": ratio}).startswith(said)
     same = {**ratio, "step_time": 0.8}
     assert compared({"ratio": same}).startswith("step time 0.80×, tokens/s a chip")
+
+
+@pytest.mark.parametrize("width", [80, 90, 100])
+def test_a_narrower_terminal_is_laid_out_for(width: int) -> None:
+    lines = text(screen(answer(), width))
+    assert max(map(len, lines)) <= width
+    assert any("v7x:4x4x4" in line for line in lines)
+
+
+def test_a_terminal_says_its_width_and_a_pipe_has_a_hundred_columns(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    monkeypatch.setenv("COLUMNS", "80")
+    assert room() == 100  # the tests' standard output is no terminal
+    monkeypatch.setattr("sys.stdout.isatty", lambda: True)
+    assert room() == 80
+    for columns, given in (("40", 80), ("90", 90), ("250", 100)):
+        monkeypatch.setenv("COLUMNS", columns)
+        assert room() == given
+
+
+def test_the_command_of_the_best_target_is_there_to_be_copied() -> None:
+    """The lines joined as a shell joins them are the command, blanks apart."""
+    lines = text(screen(answer()))
+    start = next(i for i, line in enumerate(lines) if "xpk workload create" in line)
+    taken = []
+    for line in lines[start:]:
+        taken.append(line.removesuffix("\\"))
+        if not line.endswith("\\"):
+            break
+    best = answer()["targets"][1]["run"]["maxtext"], answer()["targets"][0]["run"]["maxtext"]
+    assert " ".join("".join(taken).split()) in best
+
+
+def test_the_slices_for_the_same_speed_cost_and_chips_have_a_row_each() -> None:
+    found = answer()
+    target = found["targets"][0]
+    sized = {**target, "sizings": {"match_throughput": target, "equal_cost": None,
+                                   "equal_chips": target}}  # fmt: skip
+    lines = text(screen({**found, "targets": [sized, found["targets"][1]]}))
+    rows = {line[:27].strip(): line[27:].split() for line in lines if line.startswith("   ")}
+    shown = ["16x16", *duration(target["step_time_s"]).split(), "–"]
+    assert rows["Slice: the same speed"] == shown
+    assert rows["same cost an hour"] == ["none", "–"]
+    assert rows["as many chips"] == shown
+    assert not any("same speed" in line for line in text(screen(found)))

@@ -26,7 +26,7 @@ def note_of(e: Estimate) -> str:
     stack, p = e.stack.partition("@")[0], e.plan
     written = lines_of(e)
     if "maxtext" in written:
-        return "MaxText through xpk on GKE; dataset_type=synthetic measures the step without data"
+        return "MaxText by xpk on GKE (dataset_type=synthetic times a step without data)"
     if written:
         name = {"megatron": "Megatron-LM", "torchtitan": "torchtitan"}[stack]
         rocm = " on ROCm" if e.machine.chip.key.startswith("mi") else ""

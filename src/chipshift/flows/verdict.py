@@ -149,15 +149,7 @@ def _deciding(word: str, time_ratio: float, cost_ratio: float | None, error: flo
     key = target.machine.chip.key
     if price_gap <= speed_gap and flips is not None:
         now = target.price.usd_per_chip_hour
-        return (
-            f"the price: a token costs the same at ${flips:.2f} a {key} chip-hour "
-            f"(assumed ${now:.2f})"
-        )
+        return f"the price: ${flips:.2f} a {key} chip-hour costs the same a token (now ${now:.2f})"
     if word == "within_the_error" or speed_gap < math.log(1 + error):
-        return (
-            f"the estimate's own error (±{error:.0%} on the ratio): measure one step to settle it"
-        )
-    return (
-        f"the step time: it would have to be {1 / time_ratio:.2f} times what is estimated to equal "
-        "the present's"
-    )
+        return f"the estimate's own error, ±{error:.0%} on the ratio: one measured step settles it"
+    return f"the step time: at {1 / time_ratio:.2f} times the estimate it equals the present's"

@@ -2,14 +2,16 @@
 
 from __future__ import annotations
 
+import shutil
+import sys
 import textwrap
 from collections.abc import Iterable, Iterator, Mapping
 from typing import Any, NamedTuple
 
 from chipshift.units import duration, gib, si, significant
 
-WIDTH = 100
-"""Columns that everything fits in."""
+WIDTH, LEAST = 100, 80
+"""Columns that everything fits in, and those below which nothing is made narrower."""
 
 
 class Span(NamedTuple):
@@ -20,6 +22,13 @@ class Span(NamedTuple):
 
 
 Line = list[Span]
+
+
+def room() -> int:
+    """Columns to lay out for: a terminal's own up to ``WIDTH``, which anything else is given."""
+    if sys.stdout is None or not sys.stdout.isatty():
+        return WIDTH
+    return max(LEAST, min(WIDTH, shutil.get_terminal_size((WIDTH, 50)).columns))
 
 
 def print_lines(lines: Iterable[Line]) -> None:

@@ -60,9 +60,11 @@ ROWS = (
 
 
 def rows_for(columns: Sequence[Estimate]) -> tuple[Row, ...]:
-    """The rows of a table with these columns."""
+    """The rows of a table with these columns: tokens and HFU where they say something."""
     differ = len({value_at(e, TOKENS.path) for e in columns}) > 1
-    return (TOKENS, *ROWS) if differ else ROWS
+    recomputes = any(value_at(e, "mfu") != value_at(e, "hfu") for e in columns)
+    rows = tuple(row for row in ROWS if recomputes or row.path != "hfu")
+    return (TOKENS, *rows) if differ else rows
 
 
 def value_at(tree: Any, path: str) -> Any:

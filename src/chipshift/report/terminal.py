@@ -7,20 +7,29 @@ from collections.abc import Iterator, Mapping, Sequence
 from typing import Any
 
 from chipshift.machines.names import parse_machine
-from chipshift.report.lines import WIDTH, Line, Span, cut, indented, print_lines, quantity
+from chipshift.report.lines import (
+    WIDTH,
+    Line,
+    Span,
+    cut,
+    indented,
+    print_lines,
+    quantity,
+    room,
+)
 from chipshift.report.rows import Row, cell, plan_text, rows_for
 from chipshift.report.words import (
+    best_first,
     by_weight,
     compared,
     does_not_fit,
-    error_text,
     grouped,
     item_cost,
     nothing_to_relearn,
     place,
     verdict_words,
 )
-from chipshift.units import duration, gib
+from chipshift.units import GIB, duration, gib
 
 LABEL = 27
 MOST_TARGETS = 4
@@ -39,7 +48,7 @@ def print_answer(answer: Mapping[str, Any], html: str = "") -> None:
     Args:
         html: where the report was written, "" when it was not.
     """
-    print_lines(screen(answer, html=html))
+    print_lines(screen(answer, room(), html))
 
 
 def screen(answer: Mapping[str, Any], width: int = WIDTH, html: str = "") -> Iterator[Line]:
@@ -57,8 +66,8 @@ def screen(answer: Mapping[str, Any], width: int = WIDTH, html: str = "") -> Ite
     yield []
     yield from _figures(answer, columns, width)
     yield from _plans(columns, width)
-    yield from _errors(columns, width)
     yield from _measured(answer, width)
+    yield from _next(answer, width)
     yield []
     yield from _proof(answer, width)
     left = len(fitting) - len(shown)
@@ -74,7 +83,10 @@ def _head(answer: Mapping[str, Any], width: int) -> Iterator[Line]:
         f": {job['framework']}, {job['tokens_per_step']:,} tokens a step in sequences of "
         f"{job['seq_len']:,}, on {present['machine']['name']} now"
     )
-    yield [Span(job["name"], "bold"), Span(words[: width - len(job["name"])])]
+    name = cut(job["name"], width - 40)
+    first, *rest = textwrap.wrap(f"{name}{words}", width)
+    yield [Span(name, "bold"), Span(first.removeprefix(name))]
+    yield from ([Span(f"  {part}")] for part in rest)
     yield []
 
 
@@ -98,7 +110,7 @@ def _verdict(target: Mapping[str, Any], width: int) -> Iterator[Line]:
     if target.get("batch_note"):
         notes.append(target["batch_note"])
     if target.get("deciding"):
-        notes.append(f"nearest to changing it: {target['deciding']}")
+        notes.append(f"changes it: {target['deciding']}")
     for note in notes:
         yield from indented(note, width)
 
@@ -123,9 +135,9 @@ def _transfers(answer: Mapping[str, Any], columns: Sequence[Mapping[str, Any]], 
         for row in answer["transfers"]
     ]
     longest = max(len(text) for texts in [names, *(values for _, values in rows)] for text in texts)
-    each = min(longest + 2, (width - 34) // len(columns))
+    each = min(longest + 2, (width - 24) // len(columns))
     label = width - each * len(columns)
-    yield [Span(" " * label + "".join(f"{n[: each - 1]:>{each}}" for n in names), "dim")]
+    yield [Span(" " * label + "".join(f"{cut(n, each - 1):>{each}}" for n in names), "dim")]
     for statement, texts in rows:
         words = shortened(statement, label - 4)
         yield [Span(f"   {words:<{label - 3}}"), *(Span(f"{t:>{each}}") for t in texts)]
@@ -163,7 +175,7 @@ def _figures(answer: Mapping[str, Any], columns: Sequence[Mapping[str, Any]], wi
     each = _column_width(columns, width, LABEL)
     names = [c["machine"]["name"] for c in columns]
     pad = " " * LABEL
-    yield [Span(pad + "".join(f"{n[: each - 1]:>{each}}" for n in names), "bold")]
+    yield [Span(pad + "".join(f"{cut(n, each - 1):>{each}}" for n in names), "bold")]
     chips = [f"{c['machine']['chips']:,}" for c in columns]
     yield [Span(f"   {'Chips':<{LABEL - 3}}" + "".join(f"{t:>{each}}" for t in chips))]
     for row in rows_for(columns):
@@ -171,6 +183,8 @@ def _figures(answer: Mapping[str, Any], columns: Sequence[Mapping[str, Any]], wi
         if row.path == "step_time_s":
             same = "".join(f"{_unchanged(c):>{each}}" for c in columns)
             yield [Span(f"   {'  present plan unchanged':<{LABEL - 3}}{same}")]
+    yield from _errors(columns, each)
+    yield from _sizings(columns, each)
     if any(c.get("long_run") for c in columns):
         runs = [c.get("long_run") or {} for c in columns]
         days = [f"{r['days']:,.1f}" if r.get("days") is not None else "–" for r in runs]
@@ -179,20 +193,53 @@ def _figures(answer: Mapping[str, Any], columns: Sequence[Mapping[str, Any]], wi
         yield [Span(f"   {'The run':<{LABEL - 3}}" + "".join(f"{t:>{each}}" for t in cost))]
 
 
+SIZINGS = (("match_throughput", "Slice: the same speed"), ("equal_cost", "  same cost an hour"),
+           ("equal_chips", "  as many chips"))  # fmt: skip
+
+
+def _sizings(columns: Sequence[Mapping[str, Any]], each: int) -> Iterator[Line]:
+    """For targets without a size, the slice and step time that answer "how many chips?"."""
+    asked = [c.get("sizings") or {} for c in columns]
+    if not any(e for sizing in asked for e in sizing.values()):
+        return
+    for key, words in SIZINGS:
+        texts = [_sized(sizing, key, each) for sizing in asked]
+        yield [Span(f"   {words:<{LABEL - 3}}"), *(Span(f"{t:>{each}}") for t in texts)]
+
+
+def _sized(sizing: Mapping[str, Any], key: str, each: int) -> str:
+    """``16x16 1.30 s``, without the time where it has no room; "none" where no slice does it."""
+    if not any(sizing.values()):
+        return "–" if sizing else ""
+    found = sizing.get(key)
+    if found is None:
+        return "none"
+    name = found["machine"]["name"].partition(":")[2]
+    both = f"{name} {duration(found['step_time_s'])}"
+    return both if len(both) < each else name
+
+
 def _figure(row: Row, columns: Sequence[Mapping[str, Any]], each: int) -> Iterator[Line]:
     texts = [cell(column, row) for column in columns]
+    if row.path == "memory_bytes.available":
+        return
     if row.path == "mfu":
         dtypes = {c.get("peak_dtype") for c in columns} - {None}
         label = f"MFU ({', '.join(sorted(str(d) for d in dtypes))} peak)"
-    elif row.path == "memory_bytes.available":
-        label = "  available on it"
+    elif row.path == "memory_bytes.total":
+        label, texts = "Memory a device, GiB", [_memory(column) for column in columns]
     else:
         label = row.label
     yield [Span(f"   {label:<{LABEL - 3}}"), *(Span(f"{t:>{each}}") for t in texts)]
 
 
+def _memory(column: Mapping[str, Any]) -> str:
+    """``75.7 of 79.1``: what the plan takes of what a device can allocate."""
+    held = column["memory_bytes"]
+    return f"{held['total'] / GIB:,.1f} of {held['available'] / GIB:,.1f}"
+
+
 def _plans(columns: Sequence[Mapping[str, Any]], width: int) -> Iterator[Line]:
-    yield []
     for column in columns:
         name = column["machine"]["name"]
         if column.get("plan") is None:
@@ -211,18 +258,13 @@ def _unchanged(column: Mapping[str, Any]) -> str:
     return duration(same["step_time_s"]) if same["memory_bytes"]["fits"] else "does not fit"
 
 
-def _errors(columns: Sequence[Mapping[str, Any]], width: int) -> Iterator[Line]:
-    """The measured error of each chip and stack; those that say the same share a line."""
-    said: dict[str, list[str]] = {}
-    for column in columns:
-        if column.get("error_band") is not None:
-            words = error_text(column["error_band"], short=True)
-            said.setdefault(words, []).append(column["machine"]["chip"])
-    for i, (words, chips) in enumerate(said.items()):
-        text = f"{', '.join(dict.fromkeys(chips))}: {words}"
-        label = "   Error, measured" if i == 0 else ""
-        for j, part in enumerate(textwrap.wrap(text, width - LABEL, break_on_hyphens=False)):
-            yield [Span(f"{label if j == 0 else '':<{LABEL}}"), Span(part, "dim")]
+def _errors(columns: Sequence[Mapping[str, Any]], each: int) -> Iterator[Line]:
+    """The error that each chip and stack has shown on measured runs."""
+    bands = [c.get("error_band") or {} for c in columns]
+    half = ["unmeasured" if not b.get("n") else f"{b['median_abs_rel']:.1%}" for b in bands]
+    most = [f"{b['p90_abs_rel']:.1%} ({b['n']})" if b.get("n") else "–" for b in bands]
+    for words, texts in (("Error measured, median", half), ("  9 in 10 within (runs)", most)):
+        yield [Span(f"   {words:<{LABEL - 3}}"), *(Span(f"{t:>{each}}") for t in texts)]
 
 
 def _measured(answer: Mapping[str, Any], width: int) -> Iterator[Line]:
@@ -240,7 +282,34 @@ def _measured(answer: Mapping[str, Any], width: int) -> Iterator[Line]:
     for row in found.get("anchored") or []:
         anchored, raw = duration(row["anchored_step_time_s"]), duration(row["raw_step_time_s"])
         words = f"{row['machine']}: {anchored} a step anchored to your run, {raw} as estimated"
-        yield [Span(f"{'':<{LABEL}}{words}"[:width])]
+        for part in textwrap.wrap(words, width - LABEL, break_on_hyphens=False):
+            yield [Span(f"{'':<{LABEL}}{part}")]
+
+
+def _next(answer: Mapping[str, Any], width: int) -> Iterator[Line]:
+    """The best target's command, to be copied; where there are others is said."""
+    fitting = best_first([t for t in answer["targets"] if t.get("plan") is not None])
+    if not fitting:
+        return
+    target = fitting[0]
+    words = f"{target['machine']['name']}: {target['run_note']}"
+    for i, part in enumerate(textwrap.wrap(words, width - 10, break_on_hyphens=False)):
+        yield [Span("   Next   " if i == 0 else " " * 10, "bold"), Span(part)]
+    for command in target["run"].values():
+        yield from continued(command, width)
+    says = ((True, "the command is in the report and in --json"),
+            (False, "no command is written; the report says where the degrees go"))  # fmt: skip
+    for has, said in says:
+        names = [t["machine"]["name"] for t in fitting[1:] if bool(t["run"]) == has]
+        if names:
+            yield [Span(" " * 10), Span(cut(f"{', '.join(names)}: {said}", width - 10), "dim")]
+
+
+def continued(command: str, width: int) -> Iterator[Line]:
+    """A command over lines that a shell joins, inside its quotation marks as well."""
+    parts = textwrap.wrap(command, width - 8, break_long_words=False, break_on_hyphens=False)
+    for i, part in enumerate(parts):
+        yield [Span(" " * 6 + part + (" \\" if i + 1 < len(parts) else ""))]
 
 
 def _proof(answer: Mapping[str, Any], width: int) -> Iterator[Line]:
@@ -249,18 +318,24 @@ def _proof(answer: Mapping[str, Any], width: int) -> Iterator[Line]:
         for one in answer.get("proofs") or [answer["proof"]]:
             yield [Span(cut(f"   {proof_words(one)}", width))]
         return
-    commands = proof_commands(answer)
+    commands = proof_commands({**answer, "targets": best_first(answer["targets"])})
     if not commands:
         yield _heading(4, "Proof", "no plan here has a compiler that runs without the chip")
         return
-    yield _heading(
-        4, "Proof", "not run; the vendor's own compiler gives it, with no chip attached:"
-    )
-    for command in commands:
-        head, plan = command.split(" --plan ")
-        yield [Span(cut(f"   {head} \\", width))]
-        argument = f"--plan {plan}"  # moved left rather than cut: it is there to be copied
-        yield [Span(" " * max(min(7, width - len(argument)), 0) + argument)]
+    more = f" ({len(commands) - 1} more in the report)" if len(commands) > 1 else ""
+    words = f"not run; the vendor's own compiler gives it, no chip attached{more}:"
+    yield _heading(4, "Proof", cut(words, width - 10))
+    head, plan = commands[0].split(" --plan ")
+    yield from ([Span(line)] for line in _broken(head, plan, width))
+
+
+def _broken(head: str, plan: str, width: int) -> Iterator[str]:
+    """A command and its plan on lines that a shell joins; the plan is moved left, never cut."""
+    parts = textwrap.wrap(head, width - 5, break_long_words=False, break_on_hyphens=False)
+    for i, part in enumerate(parts):
+        yield f"{'   ' if i == 0 else '     '}{part} \\"
+    argument = f"--plan {plan}"
+    yield " " * max(min(7, width - len(argument)), 0) + argument
 
 
 def proof_words(one: Mapping[str, Any]) -> str:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from typing import Any
 
 from chipshift.flows.verdict import UNVALIDATED_P50
@@ -45,11 +45,16 @@ def verdict_words(target: Mapping[str, Any]) -> str:
 def headline(answer: Mapping[str, Any]) -> str:
     """The verdicts in one sentence, the best first, machines of the same verdict together."""
     found: dict[str, list[str]] = {}
-    for target in sorted(answer["targets"], key=lambda t: list(VERDICTS).index(t["verdict"])):
+    for target in best_first(answer["targets"]):
         found.setdefault(verdict_words(target), []).append(target["machine"]["name"])
     clauses = [f"{words} on {_listed(names)}" for words, names in found.items()]
     text = "; ".join(clauses)
     return text[:1].upper() + text[1:]
+
+
+def best_first(targets: Sequence[dict[str, Any]]) -> list[dict[str, Any]]:
+    """Targets by verdict, the best first; in the order asked about where it is the same."""
+    return sorted(targets, key=lambda t: list(VERDICTS).index(t["verdict"]))
 
 
 def _listed(names: list[str]) -> str:
