@@ -82,6 +82,38 @@ def test_experts_come_out_of_the_axes_that_cut_the_batch() -> None:
     assert product(found, "ici") == 256
 
 
+OWN = ["diloco", "data", "stage", "fsdp", "fsdp_transpose", "context", "context_usp_ulysses",
+       "context_autoregressive", "tensor", "tensor_sequence", "expert",
+       "autoregressive"]  # fmt: skip
+"""Google, MaxText, configs/base.yml, 2026-08-22: ``mesh_axes``."""
+
+
+def test_an_order_of_the_axes_that_is_not_maxtexts_own_is_said() -> None:
+    plan = Plan(fsdp=8, cp=4, tp=4, remat="full", order=("pp", "dp", "tp", "cp", "fsdp"))
+    found = flags("llama-3.1-8b", "v6e:8x16", plan)["mesh_axes"]
+    axes = found.strip("[]").split(",")
+    assert sorted(axes) == sorted(OWN) and found.startswith("[")
+    at = [axes.index(name) for name in ("tensor", "context", "fsdp", "autoregressive")]
+    assert at == sorted(at)
+
+
+def test_maxtexts_own_order_goes_without_saying() -> None:
+    assert "mesh_axes" not in flags("llama-3.1-8b", "v6e:8x16", Plan(fsdp=32, tp=4, remat="full"))
+    swapped = Plan(fsdp=32, tp=4, remat="full", order=("dp", "pp", "fsdp", "cp", "tp"))
+    assert "mesh_axes" not in flags("llama-3.1-8b", "v6e:8x16", swapped)  # dp = pp = 1
+    # experts lie inside fsdp, so outside tp: MaxText's own list has them inside it
+    both = flags("mixtral-8x7b", "v5p:4x4x8", Plan(fsdp=32, ep=8, tp=4, remat="full"))
+    axes = both["mesh_axes"].strip("[]").split(",")
+    assert axes.index("fsdp") < axes.index("expert") < axes.index("tensor")
+
+
+def test_slices_go_to_the_axis_that_the_estimate_has_them_on() -> None:
+    """Over the data-centre network replicas come first, before the stages of a pipeline."""
+    plan = Plan(dp=2, fsdp=32, pp=4, accumulation=8, remat="full")
+    found = flags("llama-3.1-8b", "v6e:8x16*2", plan)
+    assert found["dcn_data_parallelism"] == "2" and "dcn_pipeline_parallelism" not in found
+
+
 def test_a_sharded_optimizer_is_asked_for() -> None:
     plan = Plan(dp=32, tp=4, remat="full")
     assert "shard_optimizer_over_data" not in flags("llama-3.1-8b", "v6e:8x16", plan)

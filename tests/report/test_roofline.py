@@ -8,7 +8,7 @@ import pytest
 
 from chipshift.cli.app import run
 from chipshift.estimate.op_table import OpTime, op_table, plan_cut
-from chipshift.estimate.score import work
+from chipshift.estimate.passes import work
 from chipshift.estimate.setting import setting
 from chipshift.estimate.work import Times
 from chipshift.jobs.plan import Plan

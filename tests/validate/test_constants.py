@@ -11,13 +11,13 @@ import pytest
 from chipshift.errors import InputError
 from chipshift.estimate import stack as stacks
 from chipshift.estimate.estimate import error_band
+from chipshift.estimate.passes import routed_ops
 from chipshift.estimate.score import (
     expert_overlap,
     handover,
     hiding_time,
     host_time,
     other_time,
-    routed_ops,
 )
 from chipshift.estimate.traffic import in_place, node_latency
 from chipshift.parallel.traffic import once_per_node

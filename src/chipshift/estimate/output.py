@@ -61,7 +61,9 @@ def plan_json(plan: Plan, machine: Machine) -> dict[str, Any]:
     keys = ("dp", "fsdp", "tp", "cp", "ep", "etp", "pp", "vpp", "microbatch", "accumulation",
             "remat", "optimizer_sharding", "schedule")  # fmt: skip
     order = list(plan.order or mesh_order(machine))
-    return {key: getattr(plan, key) for key in keys} | {"axes": axes, "order": order}
+    return {key: getattr(plan, key) for key in keys} | {
+        "axes": axes, "order": order, "reordered": bool(plan.order)
+    }  # fmt: skip
 
 
 def assumptions(e: Estimate) -> list[dict[str, Any]]:

@@ -13,9 +13,9 @@ import numpy as np
 
 from chipshift.estimate.columns import Choice, Columns
 from chipshift.estimate.memory import memory_parts, optimizer_cuts
+from chipshift.estimate.passes import Pass, Stage, stage, stage_pass, work
 from chipshift.estimate.setting import Setting
-from chipshift.estimate.stack import Stack
-from chipshift.estimate.stage import held_layers, stage_params
+from chipshift.estimate.stage import stage_params
 from chipshift.estimate.traffic import (
     LayerTraffic,
     exposed_behind,
@@ -23,10 +23,7 @@ from chipshift.estimate.traffic import (
     gradient_sum_s,
     layer_traffic,
 )
-from chipshift.estimate.work import EndWork, LayerWork, Times, absent, end_work, layer_work, plus
 from chipshift.fabric import Links, collective_time
-from chipshift.models.model import Layer, MoeMlp
-from chipshift.models.ops import Cut
 from chipshift.parallel import remat, schedule
 from chipshift.parallel.memory import gradient_replicas, optimizer_bytes_per_param
 from chipshift.parallel.traffic import pipeline_bytes
@@ -39,16 +36,6 @@ AXES = ("tp", "cp", "ep", "fsdp", "dp", "pp")
 
 
 @dataclass(frozen=True)
-class Work:
-    """The costs that depend on the cut alone: layers by kind, and the ends."""
-
-    layers: list[LayerWork]
-    ends: EndWork
-    tokens: Number
-    sp: Number
-
-
-@dataclass(frozen=True)
 class Score:
     """Parts of ``time_s`` and ``memory_bytes`` (outputs.md), numbers of equal length."""
 
@@ -57,112 +44,6 @@ class Score:
     exposed: dict[str, Number]
     recompute: Number
     memory: dict[str, Number]
-
-
-@formula(unit="tokens", source="microbatch × seq_len / cp")
-def device_tokens(microbatch: Number, seq_len: Number, cp: Number) -> Number:
-    """Rows of activations on a device in one forward pass."""
-    return microbatch * seq_len / cp
-
-
-def work(s: Setting, tp: Number, cp: Number, ep: Number, etp: Number, microbatch: Number,
-         sequence_parallel: bool) -> Work:  # fmt: skip
-    """Op times and stored tensors for distinct cuts."""
-    tokens = device_tokens(microbatch, s.seq_len, cp)
-    sp = tp if sequence_parallel else 1.0
-    imbalance = np.where(ep > 1, s.stack.moe_imbalance, 1.0)
-    cut = Cut(tokens, s.seq_len, tp, ep, sp, imbalance, etp)
-    layers = [
-        layer_work(layer, s.model.d_model, cut, s.kernels, s.stack, s.trainable)
-        for layer, _ in s.model.layers
-    ]
-    return Work(layers, end_work(s.model, cut, s.kernels, s.stack, s.trainable), tokens, sp)
-
-
-@dataclass(frozen=True)
-class Pass:
-    """Times of one microbatch on the slowest stage."""
-
-    forward: Times
-    recompute: Times
-    input_grad: Times
-    weight_grad: Times
-    ops: Number
-    offload: Number
-
-    @property
-    def forward_s(self) -> Number:
-        return rename(self.forward.total, "microbatch_forward_s")
-
-    @property
-    def backward_s(self) -> Number:
-        back = self.recompute + self.input_grad + self.weight_grad
-        return rename(back.total, "microbatch_backward_s")
-
-    @property
-    def compute_s(self) -> Number:
-        return rename(self.forward_s + self.backward_s, "microbatch_compute_s")
-
-    @property
-    def compute(self) -> Times:
-        return self.forward + self.recompute + self.input_grad + self.weight_grad
-
-
-def stage_pass(s: Setting, c: Columns, at: Stage, policy: remat.Policy) -> Pass:
-    """One microbatch through the slowest stage: its layers, and the head where that is slower."""
-    w, counts, kept = at.work, at.counts, at.kept
-    parts = [Times(), Times(), Times(), Times()]
-    ops: Number = 0.0
-    moved: Number = 0.0
-    names = ("forward", "recompute", "input_grad", "weight_grad")
-    for (layer, _), one, count, kind in zip(
-        s.model.layers, w.layers, counts, s.model.kind_prefixes, strict=True
-    ):
-        forward, again = Times(), Times()
-        for tensor, times in one.forward.items():
-            forward = forward + times
-            if policy.recomputes_tensor(tensor):
-                again = again + times
-        for i, times in enumerate((forward, again.times(policy.every), one.input_grad,
-                                   one.weight_grad)):  # fmt: skip
-            parts[i] = parts[i] + times.named(f"{kind}layer_{names[i]}").times(count)
-        ops = ops + count * launched_ops(layer, c.ep, s.stack)
-        for tensor in policy.offloaded:
-            moved = moved + one.stored_elements.get(tensor, 0.0) * 2 * count * policy.every
-    offload = moved * 2 / s.host_link_bytes_per_s if policy.offloaded else 0.0
-    layers = [part.named(f"layers_{name}") for part, name in zip(parts, names, strict=True)]
-    none = Times()
-    ends = (w.ends.head_forward, none, w.ends.head_input_grad, w.ends.head_weight_grad)
-    heads = [part.named(f"head_{name}") for part, name in zip(ends, names, strict=True)]
-    body = rename((layers[0] + layers[1] + layers[2] + layers[3]).total, "layers_s")
-    head = rename((heads[0] + heads[2] + heads[3]).total, "head_s")
-    last_is_slower = rename(body * kept + head > body, "last_stage_is_slower")
-    embed = rename(np.where(c.pp > 1, 0.0, 1.0), "embedding_on_stage")
-    chosen: list[Times] = []
-    for i, (a, b) in enumerate(zip(layers, heads, strict=True)):
-        first = w.ends.embedding.times(embed) if i == 0 else none
-        slowest = [
-            x if absent(x) and absent(y) else np.where(last_is_slower, plus(x * kept, y), x)
-            for x, y in zip(a.parts, b.parts, strict=True)
-        ]
-        chosen.append((Times(*slowest) + first).named(f"stage_{names[i]}"))
-    return Pass(chosen[0], chosen[1], chosen[2], chosen[3], ops, offload)
-
-
-@dataclass(frozen=True)
-class Stage:
-    """What every choice and every order of the same rows have in common.
-
-    Attributes:
-        counts: layers of the heaviest stage, by kind.
-        last: layers of the last stage, by kind.
-        kept: work of the last stage's layers over the heaviest stage's.
-    """
-
-    work: Work
-    counts: list[Number]
-    last: list[Number]
-    kept: Number
 
 
 @dataclass(frozen=True)
@@ -187,12 +68,6 @@ class Ops:
 
     one: Pass
     optimizer: Number
-
-
-def stage(s: Setting, c: Columns, choice: Choice, w: Work) -> Stage:
-    """What the stages hold, beside the costs of a cut; remat and sharding do not change it."""
-    held = held_layers(s, c, choice)
-    return Stage(w, held.counts, held.last, held.kept)
 
 
 def traffic(s: Setting, c: Columns, choice: Choice, at: Stage) -> Traffic:
@@ -350,24 +225,6 @@ def hiding_time(compute_s: Number, pp: Number, vpp: Number, microbatches: Number
     of pp microbatches before them.
     """
     return compute_s * np.where(vpp > 1, np.minimum(pp, microbatches), 1.0)
-
-
-def launched_ops(layer: Layer, ep: Number, stack: Stack) -> Number:
-    """Ops that the host launches for one layer's forward pass."""
-    if not isinstance(layer.mlp, MoeMlp):
-        return stack.ops_per_layer
-    return routed_ops(
-        stack.ops_per_layer, stack.ops_of_routing, stack.ops_per_expert, layer.mlp.experts, ep
-    )
-
-
-@formula(
-    unit="ops", source="a layer of routed experts launches some for routing and for each expert"
-)
-def routed_ops(ops_per_layer: Number, ops_of_routing: Number, ops_per_expert: Number,
-               experts: Number, ep: Number) -> Number:  # fmt: skip
-    """Ops launched for a layer whose experts are spread over ep devices."""
-    return ops_per_layer + ops_of_routing + ops_per_expert * experts / ep
 
 
 @formula(unit="1", source="virtual stages give the all-to-all another microbatch to hide behind")

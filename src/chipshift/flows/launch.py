@@ -10,6 +10,7 @@ import math
 import re
 
 from chipshift.estimate import Estimate
+from chipshift.estimate.groups import mesh_order
 from chipshift.models.model import MoeMlp
 
 MAXTEXT_MODELS = {
@@ -44,6 +45,13 @@ REMATS = {"selective": "save_dot_with_context_except_mlp", "selective_op": "mini
 AXES = {"dp": "data", "fsdp": "fsdp", "ep": "expert", "cp": "context", "tp": "tensor",
         "pp": "pipeline"}  # fmt: skip
 """MaxText's names of the mesh axes, ``ici_<name>_parallelism`` inside a slice and ``dcn_``."""
+
+OWN_AXES = {
+    "dp": ("data",), "pp": ("stage",), "fsdp": ("fsdp", "fsdp_transpose"),
+    "cp": ("context", "context_usp_ulysses", "context_autoregressive"),
+    "tp": ("tensor", "tensor_sequence"), "ep": ("expert",),
+}  # fmt: skip
+"""The axes of MaxText's mesh between ``diloco`` and ``autoregressive``, in its own order."""
 
 LONGEST_NAME = 39
 """Characters of a workload's name: a label that xpk lengthens for Kubernetes' 63."""
@@ -177,7 +185,7 @@ def _mesh(e: Estimate) -> list[str]:
     ici = {"pp": p.pp, "dp": p.dp, "fsdp": p.fsdp, "cp": p.cp, "tp": p.tp, "ep": 1}
     dcn = dict.fromkeys(ici, 1)
     slices = e.machine.slices
-    for axis in p.order or ("pp", "dp", "fsdp", "cp", "tp"):
+    for axis in p.order or mesh_order(e.machine):
         dcn[axis] = math.gcd(ici[axis], slices)
         ici[axis] //= dcn[axis]
         slices //= dcn[axis]
@@ -187,9 +195,27 @@ def _mesh(e: Estimate) -> list[str]:
         ici[axis] //= taken
         ici["ep"] *= taken
         experts //= taken
-    return [
+    degrees = [
         f"{level}_{AXES[axis]}_parallelism={degree}"
         for level, degrees in (("dcn", dcn), ("ici", ici))
         for axis in AXES
         if (degree := degrees[axis]) > 1 or (axis == "fsdp" and level == "ici")
     ]
+    return degrees + _order(e)
+
+
+def _order(e: Estimate) -> list[str]:
+    """``mesh_axes`` where the plan's axes do not stand in MaxText's own order.
+
+    MaxText lists all its axes, and ``ici_parallelism`` follows the list. Experts lie inside the
+    innermost of the axes that cut the batch.
+    """
+    p = e.plan
+    order = p.order or mesh_order(e.machine)
+    last = max(order.index(axis) for axis in ("dp", "fsdp", "cp"))
+    wanted = [*order[: last + 1], "ep", *order[last + 1 :]]
+    longer = [axis for axis in OWN_AXES if getattr(p, axis) > 1]
+    if [axis for axis in wanted if axis in longer] == longer:
+        return []
+    names = [name for axis in wanted for name in OWN_AXES[axis]]
+    return [f"mesh_axes=[{','.join(('diloco', *names, 'autoregressive'))}]"]

@@ -30,7 +30,12 @@ def note_of(e: Estimate) -> str:
     if written:
         name = {"megatron": "Megatron-LM", "torchtitan": "torchtitan"}[stack]
         rocm = " on ROCm" if e.machine.chip.key.startswith("mi") else ""
-        return f"{name}{rocm}: your own arguments, with these for the plan"
+        order = (
+            f"; number the ranks so that the mesh reads {', '.join(p.order)}, outermost first"
+            if p.order
+            else ""
+        )
+        return f"{name}{rocm}: your own arguments, with these for the plan{order}"
     if stack == "neuron":
         return (
             "no command is written: NeuronX Distributed Training starts from its own YAML; in it "

@@ -8,18 +8,8 @@ from typing import Any, TypeVar
 import numpy as np
 
 from chipshift.estimate.columns import Choice, Columns
-from chipshift.estimate.score import (
-    AXES,
-    Score,
-    Stage,
-    Traffic,
-    Work,
-    memory,
-    ops,
-    stage,
-    timed,
-    work,
-)
+from chipshift.estimate.passes import Stage, Work, stage, work
+from chipshift.estimate.score import AXES, Score, Traffic, memory, ops, timed
 from chipshift.estimate.setting import Setting
 from chipshift.planner.collectives import SEQUENCE_PARALLEL, Collectives, collectives
 from chipshift.planner.sites import Ints, Sites, all_sites, distinct

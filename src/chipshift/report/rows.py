@@ -102,6 +102,9 @@ def plan_text(plan: Mapping[str, Any] | None) -> str:
         parts.append(plan["optimizer_sharding"])
     if plan.get("pp", 1) > 1:
         parts.append(plan.get("schedule", "1f1b"))
+    if plan.get("reordered"):
+        longer = [axis for axis in plan["order"] if plan.get(axis, 1) > 1]
+        parts.append(f"axes in the order {' '.join(longer)}")
     return ", ".join(parts)
 
 
