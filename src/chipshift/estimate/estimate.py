@@ -157,6 +157,16 @@ def estimate(job: TrainJob, plan: Plan, machine: Machine, stack: str | None = No
     name = stack or default_stack(machine.chip.family, job.stack.value)
     s = setting(job, machine, name)
     check_plan(s, plan)
+    columns = columns_of(job, plan, machine, explain=explain, plan_source=plan_source)
+    if explain:
+        s = explained(s)
+    found = finish(s, plan, score(s, columns, choice_of(plan)), price)
+    return replace(found, plan_source=plan_source)
+
+
+def columns_of(job: TrainJob, plan: Plan, machine: Machine, *, explain: bool = False,
+               plan_source: str = "") -> Columns:  # fmt: skip
+    """The numbers of a plan, and the links of its groups on a machine."""
     groups = group_links(
         machine,
         plan.dp,
@@ -175,14 +185,11 @@ def estimate(job: TrainJob, plan: Plan, machine: Machine, stack: str | None = No
     }
     numbers["etp"] = float(plan.etp or plan.tp)
     if explain:
-        s = explained(s)
         numbers = {
             k: leaf(v, PLAN_UNITS.get(k, "devices"), k, plan_said(job, plan, k, plan_source))
             for k, v in numbers.items()
         }
-    columns = Columns(**numbers, links=groups)
-    found = finish(s, plan, score(s, columns, choice_of(plan)), price)
-    return replace(found, plan_source=plan_source)
+    return Columns(**numbers, links=groups)
 
 
 def choice_of(plan: Plan) -> Choice:

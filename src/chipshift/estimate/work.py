@@ -100,14 +100,15 @@ def matmul_s(op: Op, kernel: MatmulKernel) -> tuple[Number, Number, Number]:
     """
     rows = op.m if op.kind == "grouped_matmul" else None
     return (
-        _one_matmul(op.m, op.n, op.k, op.groups, kernel, rows),
-        _one_matmul(op.m, op.k, op.n, op.groups, kernel, rows),
-        _one_matmul(op.k, op.n, op.m, op.groups, kernel, rows),
+        one_matmul_s(op.m, op.n, op.k, op.groups, kernel, rows),
+        one_matmul_s(op.m, op.k, op.n, op.groups, kernel, rows),
+        one_matmul_s(op.k, op.n, op.m, op.groups, kernel, rows),
     )
 
 
-def _one_matmul(m: Number, n: Number, k: Number, groups: Number, kernel: MatmulKernel,
-                rows: Number | None) -> Number:  # fmt: skip
+def one_matmul_s(m: Number, n: Number, k: Number, groups: Number, kernel: MatmulKernel,
+                 rows: Number | None) -> Number:  # fmt: skip
+    """Seconds of ``groups`` matmuls (m, k) × (k, n); ``rows`` as in ``matmul_sides``."""
     compute, memory = matmul_sides(m, n, k, groups, kernel, rows)
     return roof.op_time(compute, memory, kernel.launch_s)
 

@@ -179,7 +179,7 @@ def plan_target(job: TrainJob, name: str, options: Options, now: Estimate | None
         unchanged_note=carried_note,
         runners_up=chosen.runners_up,
         constraints=limits,
-        relearn=[] if now is None else relearn(job, now, best, carried),
+        relearn=[] if now is None else relearn(job, now, best, carried, options.goodput),
         short_bytes=None,
         would_fit=[],
         batch_note=note,

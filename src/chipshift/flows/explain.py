@@ -17,6 +17,7 @@ from chipshift.flows.measured import anchored_time, relative_error
 from chipshift.flows.options import Options
 from chipshift.flows.output import figures_of, target_figures, with_working
 from chipshift.flows.planning import scored_per_s
+from chipshift.flows.relearn import Relearn, relearn
 from chipshift.planner.choose import Constraint, limit_cost, limit_usd
 from chipshift.worked import Worked, formula, leaf, rename
 
@@ -95,7 +96,7 @@ def assessment_tree(a: Assessment, answer: dict[str, Any]) -> Tree:
             }
             for t in a.transfers
         ],
-        "relearn": [item for t in a.targets for item in _relearn(t)],
+        "relearn": [item for t in a.targets for item in _relearn(a, t, now)],
         "measured": lambda: _measured(a, now()),
         "proof": lambda: compiler_figures(answer.get("proof")),
         "proofs": lambda: compiler_figures(answer.get("proofs")),
@@ -217,18 +218,38 @@ def _short(t: Target) -> Worked:
     )
 
 
-def _relearn(t: Target) -> list[Tree]:
-    return [
-        {
-            "where": {"line": leaf(r.line or 0, "", "line", f"{r.file}:{r.line}")},
-            "cost": {
-                "seconds_per_step": leaf(r.seconds or 0.0, "s", "seconds_per_step", r.evidence),
-                "fraction_of_step": leaf(r.fraction or 0.0, "1", "fraction_of_step", r.evidence),
-                "bytes": leaf(r.bytes or 0.0, "B", "bytes", r.evidence),
-            },
-        }
-        for r in t.relearn
-    ]
+def _relearn(a: Assessment, t: Target, now: Callable[[], Estimate]) -> list[Tree]:
+    """The costs of a target's items, worked anew on explained estimates."""
+
+    def found() -> dict[tuple[str, str], Relearn]:
+        assert t.estimate is not None
+        carried = None if t.unchanged is None else with_working(t.unchanged)
+        items = relearn(a.job, now(), with_working(t.estimate), carried, a.options.goodput)
+        return {(r.rule, r.what): r for r in items}
+
+    own = _once(found)
+    return [_item(r, own) for r in t.relearn]
+
+
+def _item(r: Relearn, own: Callable[[], dict[tuple[str, str], Relearn]]) -> Tree:
+    def cost(name: str, unit: str) -> Callable[[], Worked]:
+        def get() -> Worked:
+            worked = getattr(own().get((r.rule, r.what), r), name)
+            if isinstance(worked, Worked):
+                return worked
+            return leaf(worked or 0.0, unit, name, r.evidence)  # a finding's, by its formula
+
+        return get
+
+    return {
+        "where": {"line": leaf(r.line or 0, "", "line", f"{r.file}:{r.line}")},
+        "cost": {
+            "seconds_per_step": cost("seconds", "s"),
+            "fraction_of_step": cost("fraction", "1"),
+            "bytes": cost("bytes", "B"),
+            "seconds_per_occurrence": cost("each_s", "s"),
+        },
+    }
 
 
 def _measured(a: Assessment, now: Estimate) -> Tree:

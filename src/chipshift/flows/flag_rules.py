@@ -2,7 +2,12 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from dataclasses import dataclass
+
+from chipshift.flows import collective_costs, kernel_costs, shape_costs, state_costs
+from chipshift.flows.port import Cost, Port
+from chipshift.jobs.job import Flag
 
 
 @dataclass(frozen=True)
@@ -109,3 +114,35 @@ FLAG_RULES: dict[str, FlagRule] = {
 }  # fmt: skip
 """By ``Flag.kind`` (jobs/job.py). ``node_of_8`` and ``fp8_recipe`` are judged from the plan and
 the precision; ``xla_flags`` and ``tpu`` need nothing."""
+
+COSTS: dict[str, Callable[[Port, Flag], Cost]] = {
+    "attention_kernel": kernel_costs.attention_kernel,
+    "sparse_attention": shape_costs.sparse_attention,
+    "transformer_engine": kernel_costs.transformer_engine,
+    "apex": state_costs.apex,
+    "fused_ops": kernel_costs.fused_ops,
+    "fused_optimizer": kernel_costs.fused_optimizer,
+    "deepspeed": state_costs.deepspeed,
+    "quantised_weights": state_costs.quantised_weights,
+    "quantised_optimizer": state_costs.quantised_optimizer,
+    "compile": kernel_costs.compiler,
+    "cuda_graph": state_costs.cuda_graph,
+    "custom_code": kernel_costs.unknown_code,
+    "dropless_moe": shape_costs.dropless_moe,
+    "variable_length": shape_costs.variable_length,
+    "packed_documents": shape_costs.packed_documents,
+    "nccl": collective_costs.nccl,
+    "cuda_environment": collective_costs.cuda_environment,
+    "tp_overlap": collective_costs.tp_overlap,
+    "dp_overlap": collective_costs.dp_overlap,
+    "ep_overlap": collective_costs.ep_overlap,
+    "expert_kernels": collective_costs.expert_kernels,
+    "quantised_collectives": collective_costs.quantised_collectives,
+    "activation_partitioning": collective_costs.activation_partitioning,
+    "cpu_offload": state_costs.cpu_offload,
+    "activation_offload": state_costs.activation_offload,
+    "fault_tolerance": state_costs.fault_tolerance,
+    "loss_scaler": state_costs.loss_scaler,
+    "tf32": kernel_costs.tf32,
+}
+"""What each kind of flag costs on the target, worked from its estimate."""

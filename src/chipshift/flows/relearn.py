@@ -1,25 +1,30 @@
 """Part two of the answer: what must be relearned, as far as the job file tells.
 
-Costs come from the same estimate: each is a difference between two of its figures.
+Each item's cost is in seconds a step, worked from the target's own estimate: with the thing and
+without it (docs/relearn.md has every formula with an example).
 """
 
 from __future__ import annotations
 
 from collections.abc import Iterator
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any
 
 from chipshift.estimate import Estimate
-from chipshift.estimate.setting import Setting, setting
-from chipshift.estimate.work import attention_bytes
-from chipshift.flows.flag_rules import FLAG_RULES
+from chipshift.flows.flag_rules import COSTS, FLAG_RULES
+from chipshift.flows.kernel_costs import at_bf16_rate, narrow_matmuls
+from chipshift.flows.port import Cost, Port, difference, port, share_of_step
+from chipshift.flows.shape_costs import LEAST_SHARE, MOST_ITEMS, fills, narrow_heads
+from chipshift.flows.state_costs import loss_scaler
 from chipshift.jobs.job import Flag, Given, TrainJob
-from chipshift.models.ops import Cut, Op, end_ops, layer_ops
-from chipshift.roofline.time import padded, stream_time
+from chipshift.planner.choose import choose
 from chipshift.units import DTYPE_BYTES
-from chipshift.worked import formula, plain
+from chipshift.worked import plain, rename
 
+Number = Any
 SEVERITIES = ("blocker", "high", "medium", "low")
+GOODPUT = 0.9
+"""Share of the time that makes progress where nobody says: ``Options.goodput``'s own default."""
 
 
 @dataclass(frozen=True)
@@ -28,8 +33,11 @@ class Relearn:
 
     Attributes:
         rule: slug, of the same list as the audit's rules.
-        seconds, bytes: cost a step; None where nothing can be worked from a job file.
-        evidence: what the cost rests on.
+        seconds, fraction: cost a step, and its share of the target's step; None where a job file
+            cannot tell, with the reason in ``evidence``. ``Worked`` where the estimates are.
+        bytes: HBM traffic a step on a device, where that is what costs.
+        each_s, each: seconds of one occurrence, and of what, where no step count spreads them.
+        evidence: what the cost compares, and what it assumes.
     """
 
     topic: str
@@ -38,206 +46,189 @@ class Relearn:
     file: str | None
     line: int | None
     what: str
-    seconds: float | None
-    fraction: float | None
-    bytes: float | None
+    seconds: Number | None
+    fraction: Number | None
+    bytes: Number | None
     instead: str
     evidence: str
+    each_s: Number | None = None
+    each: str = ""
 
 
-def relearn(job: TrainJob, present: Estimate, target: Estimate, unchanged: Estimate | None
-            ) -> list[Relearn]:  # fmt: skip
-    """Everything to relearn on one target, worst first."""
+def relearn(job: TrainJob, present: Estimate, target: Estimate, unchanged: Estimate | None,
+            goodput: float = GOODPUT) -> list[Relearn]:  # fmt: skip
+    """Everything to relearn on one target, worst first.
+
+    Args:
+        present, target, unchanged: estimates of the present run, of the target's best plan and of
+            the present plan carried over; with ``Worked`` numbers the costs are worked too.
+        goodput: share of the time that makes progress.
+    """
     if target.machine.chip.family == present.machine.chip.family:
         return []
-    s = setting(job, target.machine, target.stack)
-    found = [
-        *_topology(job, present, target, unchanged),
-        *_flags(job, s, target),
-        *_shapes(s, target),
-        *_precision(job, s, present, target),
-    ]
+    p = port(job, present, target, unchanged, goodput)
+    found = [*_topology(p), *_flags(p), *_shapes(p), *_precision(p)]
     order = {name: i for i, name in enumerate(SEVERITIES)}
-    return sorted(found, key=lambda r: (order[r.severity], -(r.seconds or 0.0)))
+    return sorted(found, key=lambda r: (order[r.severity], -float(plain(r.seconds) or 0.0)))
 
 
-def _item(topic: str, rule: str, severity: str, where: Given[Any] | Flag | None, what: str,
-          seconds: float | None, target: Estimate, instead: str, evidence: str,
-          moved: float | None = None) -> Relearn:  # fmt: skip
-    file = where.file if where is not None else None
-    line = where.line if where is not None else None
-    share = None if seconds is None else seconds / float(plain(target.step_time_s))
+def _item(p: Port, rule: tuple[str, str, str], where: Given[Any] | Flag | None, what: str,
+          cost: Cost, instead: str) -> Relearn:  # fmt: skip
+    """An item under a rule's topic, slug and severity."""
+    topic, slug, severity = rule
+    share = None
+    if cost.seconds is not None:
+        share = rename(share_of_step(cost.seconds, p.target.step_time_s), "fraction_of_step")
     return Relearn(
-        topic, rule, severity, file, line, what, seconds, share, moved, instead, evidence
-    )
+        topic, slug, severity,
+        where.file if where is not None else None,
+        where.line if where is not None else None,
+        what, rename(cost.seconds, "seconds_per_step"), share, cost.moved, instead, cost.evidence,
+        cost.each_s, cost.each,
+    )  # fmt: skip
 
 
-def _severity(seconds: float, target: Estimate) -> str:
-    share = seconds / float(plain(target.step_time_s))
+def _severity(cost: Cost, p: Port) -> str:
+    """How bad a cost is by its share of the step; what cannot be told is taken to be high."""
+    if cost.seconds is None:
+        return "high"
+    share = float(plain(cost.seconds)) / float(plain(p.target.step_time_s))
     return "high" if share > 0.10 else "medium" if share > 0.02 else "low"
 
 
-def _topology(job: TrainJob, present: Estimate, target: Estimate, unchanged: Estimate | None
-              ) -> Iterator[Relearn]:  # fmt: skip
+def _topology(p: Port) -> Iterator[Relearn]:
     """Degrees that were shaped by the NVLink domain, and the plan that replaces them."""
-    plan = present.plan
-    inner = present.machine.fabric[0]
-    domain = inner.dims[0]
-    where = job.plan if isinstance(job.plan, Given) else None
-    shaped = [
-        f"{axis}={n}" for axis, n in (("tp", plan.tp), ("cp", plan.cp), ("ep", plan.ep))
-        if n > 1 and domain % n == 0
-    ]  # fmt: skip
-    new = target.plan
+    plan, new = p.present.plan, p.target.plan
+    domain = p.present.machine.fabric[0].dims[0]
+    shaped = {axis: n for axis in ("tp", "cp", "ep") if (n := getattr(plan, axis)) > 1
+              and domain % n == 0}  # fmt: skip
+    if not shaped or (p.unchanged is not None and p.unchanged.plan == new):
+        return
     chosen = ", ".join(
         f"{axis}={getattr(new, axis)}" for axis in ("dp", "fsdp", "tp", "cp", "ep", "pp")
         if getattr(new, axis) > 1
     )  # fmt: skip
-    torus = "×".join(str(n) for n in target.machine.fabric[0].dims)
-    same = unchanged is not None and unchanged.plan == new
-    if shaped and not same:
-        seconds = None
-        cost = "it does not fit as it is"
-        if unchanged is not None and unchanged.fits:
-            seconds = float(plain(unchanged.step_time_s)) - float(plain(target.step_time_s))
-            cost = "step time of the plan unchanged, less that of the best plan"
-        elif unchanged is None:
-            cost = "the degrees do not divide the slice's devices"
-        yield _item(
-            "topology", "node8-topology", "high" if seconds is None else _severity(seconds, target),
-            where, f"{', '.join(shaped)} follow{'s' if len(shaped) == 1 else ''} the {domain}-GPU "
-            f"NVLink domain; a {torus} torus has no such island",
-            seconds, target, f"on {target.machine.name} plan {chosen or 'one device'}", cost,
-        )  # fmt: skip
+    torus = "×".join(str(n) for n in p.target.machine.fabric[0].dims)
+    cost = _kept_degrees(p, shaped)
+    names = ", ".join(f"{axis}={n}" for axis, n in shaped.items())
+    yield _item(
+        p, ("topology", "node8-topology", _severity(cost, p)),
+        p.job.plan if isinstance(p.job.plan, Given) else None,
+        f"{names} follow{'s' if len(shaped) == 1 else ''} the {domain}-GPU NVLink domain; a "
+        f"{torus} torus has no such island",
+        cost, f"on {p.target.machine.name} plan {chosen or 'one device'}",
+    )  # fmt: skip
 
 
-def _flags(job: TrainJob, s: Setting, target: Estimate) -> Iterator[Relearn]:
-    """What each setting pulls in that is another thing on the target; one item a rule."""
-    seen: dict[str, Flag] = {}
-    for flag in job.flags:
-        if flag.kind not in FLAG_RULES or FLAG_RULES[flag.kind].rule in seen:
-            continue
-        row = FLAG_RULES[flag.kind]
-        seen[row.rule] = flag
-        seconds = moved = None
-        evidence = "no such thing on the target; its replacement is what the estimate assumes"
-        if flag.kind == "attention_kernel":
-            moved = score_matrix_bytes(s, target)
-            seconds = float(
-                stream_time(moved, float(s.kernels.hbm_bytes_per_s), float(s.kernels.stream_e_hbm))
-            )
-            evidence = "HBM traffic of the score matrices if attention falls back to plain ops"
-        others = sum(
-            1 for f in job.flags if f.kind in FLAG_RULES and FLAG_RULES[f.kind].rule == row.rule
-        ) - 1  # fmt: skip
-        more = f" and {others} more" if others else ""
-        yield _item(
-            row.topic, row.rule, row.severity, flag, f"{flag.key}={flag.value}{more}", seconds,
-            target, row.instead, evidence, moved,
-        )  # fmt: skip
+def _kept_degrees(p: Port, shaped: dict[str, int]) -> Cost:
+    """The present plan carried over, or the best plan with its shaped degrees, against the best."""
+    kept, words = p.unchanged, "the plan unchanged"
+    if kept is None:
+        held = ", ".join(f"{axis}={n}" for axis, n in shaped.items())
+        kept = choose(p.job, p.target.machine, p.target.stack, fixed=dict(shaped),
+                      price=p.target.price, explain_choice=False).best  # fmt: skip
+        words = f"the degrees do not divide the slice's devices; the best plan with {held}"
+        if kept is None:
+            return Cost(None, f"no plan with {held} fits there, so that there is no such step")
+        if p.worked:
+            kept = _explained(kept)
+    seconds = difference(
+        rename(kept.step_time_s, "step_with_present_degrees_s"),
+        rename(p.target.step_time_s, "step_of_best_plan_s"),
+    )
+    fits = "" if kept.fits else "; it does not fit as it is: the step it would take with the memory"
+    return Cost(seconds, f"step time of {words}, less that of the best plan{fits}")
 
 
-@formula(unit="B", source="scores written and read twice forward, three times backward, bf16")
-def unfused_attention_bytes(sequences: float, heads: float, seq_len: float, keys: float) -> float:
-    """HBM traffic of attention that keeps its score matrix in memory, one layer."""
-    return 5 * 2 * sequences * heads * seq_len * keys
+def _explained(e: Estimate) -> Estimate:
+    from chipshift.estimate import estimate
+
+    return estimate(e.job, e.plan, e.machine, e.stack, price=e.price, explain=True,
+                    plan_source=e.plan_source)  # fmt: skip
 
 
-def score_matrix_bytes(s: Setting, target: Estimate) -> float:
-    """Extra HBM bytes a step on a device if attention materialises its scores."""
-    plan = target.plan
-    total = 0.0
-    seq = float(s.seq_len)
-    for layer, count in s.model.layers:
-        if layer.attention is None:
-            continue
-        heads = layer.attention.heads / plan.tp
-        total += count / plan.pp * unfused_attention_bytes(plan.microbatch, heads, seq, seq)
-        total -= count / plan.pp * float(
-            attention_bytes(plan.microbatch * seq, heads, layer.attention.kv_heads / plan.tp,
-                            layer.attention.head_dim, layer.attention.v_head_dim)
-        )  # fmt: skip
-    return total * plan.accumulation / plan.cp
+def _flags(p: Port) -> Iterator[Relearn]:
+    """What each setting pulls in that is another thing on the target; one item a rule and cost."""
+    flags = [flag for flag in p.job.flags if flag.kind in FLAG_RULES]
+    for rule in dict.fromkeys(FLAG_RULES[flag.kind].rule for flag in flags):
+        same = [flag for flag in flags if FLAG_RULES[flag.kind].rule == rule]
+        costs = [COSTS[flag.kind](p, flag) for flag in same]
+        # of equal costs the option rather than the environment's variable
+        worst = max(
+            range(len(same)),
+            key=lambda i: (float(plain(costs[i].seconds) or 0.0), not same[i].key.isupper()),
+        )
+        flag, row = same[worst], FLAG_RULES[same[worst].kind]
+        more = f" and {len(same) - 1} more" if len(same) > 1 else ""
+        yield _item(p, (row.topic, row.rule, row.severity), flag,
+                    f"{flag.key}={flag.value}{more}", costs[worst], row.instead)  # fmt: skip
 
 
-def _shapes(s: Setting, target: Estimate) -> Iterator[Relearn]:
+def _shapes(p: Port) -> Iterator[Relearn]:
     """Dimensions that do not fill the matrix unit, each with the seconds its padding costs."""
-    unit = s.machine.chip
-    if not unit.has("matrix_unit_cols"):
+    chip = p.target.machine.chip
+    if not chip.has("matrix_unit_cols"):
         return
-    lanes = unit.value("matrix_unit_cols")
-    plan = target.plan
-    etp = plan.etp or plan.tp
-    cut = Cut(plan.microbatch * float(s.seq_len) / plan.cp, float(s.seq_len), plan.tp, plan.ep,
-              plan.tp, 1.0, etp)  # fmt: skip
-    waste: dict[str, float] = {}
-    ops = [
-        (op, n / plan.pp) for ly, n in s.model.layers for op in layer_ops(ly, s.model.d_model, cut)
-    ]
-    ops += [(op, 1.0) for op in end_ops(s.model, cut)[1]]
-    for op, times in ops:
-        for name, share in _padding(op, lanes).items():
-            busy = 3 * float(op.flops) * times * plan.accumulation
-            lost = busy / float(s.kernels.matmul.peak_flop_per_s) * share
-            waste[f"{op.name}: {name}"] = waste.get(f"{op.name}: {name}", 0.0) + lost
-    for name, seconds in sorted(waste.items(), key=lambda item: -item[1])[:4]:
-        if seconds < 0.002 * float(plain(target.step_time_s)):
+    lanes = int(chip.value("matrix_unit_cols"))
+    step = float(plain(p.target.step_time_s))
+    worst = sorted(fills(p), key=lambda row: -float(plain(row[2])))
+    for rule, name, seconds in worst[:MOST_ITEMS]:
+        if float(plain(seconds)) < LEAST_SHARE * step:
             continue
-        rule = "vocab-not-128-multiple" if name.startswith("lm_head") else "dim-not-128-multiple"
+        cost = Cost(seconds, "its matmuls at the padded dimension, less at the exact one; the "
+                    "compiler may choose another layout")  # fmt: skip
         yield _item(
-            "shapes", rule, _severity(seconds, target), None,
-            f"{name} does not fill the {int(lanes)}-wide matrix unit", seconds, target,
-            f"pad it to a multiple of {int(lanes)}, or choose a tp that leaves one",
-            "padded over useful FLOPs at peak; the compiler may choose another layout",
+            p, ("shapes", rule, _severity(cost, p)), None,
+            f"{name} does not fill the {lanes}-wide matrix unit", cost,
+            f"pad it to a multiple of {lanes}, or choose a tp that leaves one",
         )  # fmt: skip
-    for layer, _ in s.model.layers[:1]:
-        if layer.attention is not None and layer.attention.head_dim < lanes:
-            seconds = float(plain(target.time["attention"])) * (
-                1 - layer.attention.head_dim / lanes
-            )
-            yield _item(
-                "shapes", "head-dim-lt-128", _severity(seconds, target), None,
-                f"head_dim {layer.attention.head_dim} fills "
-                f"{layer.attention.head_dim / lanes:.0%} of the {int(lanes)}-wide matrix unit in "
-                "QKᵀ", seconds, target,
-                "fewer, wider heads in the next model; this one pays it on every chip of the kind",
-                "upper bound: attention's time × the idle share of the unit's reduction side",
-            )  # fmt: skip
+    narrow = narrow_heads(p)
+    if narrow is not None:
+        width, _, cost = narrow
+        yield _item(
+            p, ("shapes", "head-dim-lt-128", _severity(cost, p)), None,
+            f"head_dim {width:g} fills {width / lanes:.0%} of the {lanes}-wide matrix unit in QKᵀ",
+            cost, "fewer, wider heads in the next model; this one pays it on every chip of the "
+            "kind",
+        )  # fmt: skip
 
 
-def _padding(op: Op, lanes: float) -> dict[str, float]:
-    """Share of a matmul's unit time lost to each of its dimensions that is not whole tiles."""
-    if op.kind not in ("matmul", "grouped_matmul") or op.name == "router":
-        return {}
-    return {
-        f"{label} {float(size):,.0f}": float(padded(size, lanes) / size) - 1
-        for label, size in (("outputs", op.n), ("reduction", op.k))
-        if float(padded(size, lanes) / size) > 1
-    }
-
-
-def _precision(job: TrainJob, s: Setting, present: Estimate, target: Estimate
-               ) -> Iterator[Relearn]:  # fmt: skip
-    """fp16 scalers, TF32 and fp8 recipes against what the chip has."""
-    where = job.precision if isinstance(job.precision, Given) else None
-    wanted = job.precision.value.compute
+def _precision(p: Port) -> Iterator[Relearn]:
+    """fp16 without a scaler's flag, and fp8 recipes against what the chip has."""
+    precision = p.job.precision
+    where = precision if isinstance(precision, Given) else None
+    wanted = precision.value.compute
+    chip = p.target.machine.chip
     if DTYPE_BYTES[wanted] < 2:
-        chip = target.machine.chip
-        peak = float(s.peak_flop_per_s) * chip.devices_per_chip
-        plain_peak = chip.value("peak_bf16_flop_per_s")
-        if target.peak_dtype != wanted or peak <= plain_peak * 1.01:
-            gain = DTYPE_BYTES["bf16"] / DTYPE_BYTES[wanted]
-            seconds = float(plain(target.time["matmul"])) * (1 - 1 / gain)
-            yield _item(
-                "other", "transformer-engine", _severity(seconds, target), where,
-                f"{wanted} matmuls run at the bf16 rate on {chip.key}", seconds, target,
-                "train in bf16 there (int8 by AQT or qwix doubles the rate where accuracy allows)",
-                "matmul time, less what it would be at the rate the recipe counts on",
-            )  # fmt: skip
-    if wanted == "fp16" and not any(f.kind == "loss_scaler" for f in job.flags):
+        cost = narrow_matmuls(p, wanted)
+        runs = p.target.peak_dtype
+        slower = at_bf16_rate(p)
+        what = (
+            f"{wanted} matmuls run at the {'bf16 rate' if slower else f'{runs} rate'} on {chip.key}"
+        )
+        instead = (
+            "train in bf16 there (int8 by AQT or qwix doubles the rate where accuracy allows)"
+            if slower else f"{runs} matmuls by qwix or AQT in place of Transformer Engine's recipe"
+        )  # fmt: skip
+        yield _item(p, ("other", "transformer-engine", _severity(cost, p)), where, what, cost,
+                    instead)  # fmt: skip
+    if wanted == "fp16" and not any(f.kind == "loss_scaler" for f in p.job.flags):
         row = FLAG_RULES["loss_scaler"]
         yield _item(
-            row.topic, row.rule, row.severity, where,
+            p, (row.topic, row.rule, row.severity), where,
             "fp16: its range needs a loss scaler, whose check reads a device value every step",
-            None, target, row.instead, "the format's own range",
+            loss_scaler(p, None), row.instead,
         )  # fmt: skip
+
+
+def as_floats(items: list[Relearn]) -> list[Relearn]:
+    """The same items with plain numbers."""
+    return [
+        replace(r, seconds=_plain(r.seconds), fraction=_plain(r.fraction), bytes=_plain(r.bytes),
+                each_s=_plain(r.each_s))
+        for r in items
+    ]  # fmt: skip
+
+
+def _plain(value: Number | None) -> float | None:
+    return None if value is None else float(plain(value))

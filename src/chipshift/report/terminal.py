@@ -154,7 +154,7 @@ def _relearn(answer: Mapping[str, Any], width: int) -> Iterator[Line]:
     note = f"{len(items)} found" if items else nothing_to_relearn(answer)
     yield _heading(2, "What must be relearned", note)
     for item in items[:MOST_ITEMS]:
-        cost = item_cost(item)
+        cost = item_cost(item, short=True)
         head = f"   {item['severity']:<8} {item['topic']:<9}"
         where = f" ({place(item, short=True)})" if place(item) else ""
         room = width - len(head) - len(cost) - 2

@@ -117,16 +117,22 @@ def error_text(band: Mapping[str, Any], *, short: bool = False) -> str:
     return found if short else f"{found} ({band['basis']})"
 
 
-def item_cost(item: Mapping[str, Any]) -> str:
-    """The cost of something to relearn."""
+def item_cost(item: Mapping[str, Any], *, short: bool = False) -> str:
+    """The cost of something to relearn; ``short`` in seconds and their share alone."""
     cost = item.get("cost") or {}
     parts = []
     if cost.get("seconds_per_step") is not None:
         parts.append(f"{duration(cost['seconds_per_step'])} a step")
     if cost.get("fraction_of_step") is not None:
         parts.append(f"{cost['fraction_of_step']:.1%} of it")
+    if short:
+        return ", ".join(parts)
     if cost.get("bytes"):
-        parts.append(f"{cost['bytes'] / GIB:,.1f} GiB")
+        of = cost.get("bytes_are") or "moved"
+        parts.append(f"{cost['bytes'] / GIB:,.1f} GiB of {of}")
+    if cost.get("seconds_per_occurrence") is not None:
+        each = duration(cost["seconds_per_occurrence"])
+        parts.append(f"{each} for each {cost['occurrence']}")
     return ", ".join(parts)
 
 
