@@ -34,6 +34,8 @@ from chipshift.units import GIB, duration, gib
 LABEL = 27
 MOST_TARGETS = 4
 MOST_ITEMS = 5
+LEAST_WORDS = 24
+"""Room that words keep before a file and line is left out beside them."""
 
 VERDICT_STYLES = {
     "both": "bold green", "faster": "bold green", "cheaper": "bold green",
@@ -158,7 +160,8 @@ def _relearn(answer: Mapping[str, Any], width: int) -> Iterator[Line]:
         head = f"   {item['severity']:<8} {item['topic']:<9}"
         where = f" ({place(item, short=True)})" if place(item) else ""
         room = width - len(head) - len(cost) - 2
-        what = cut(item["what"], room - len(where)) + where
+        beside = where if room - len(where) >= LEAST_WORDS else ""
+        what = cut(item["what"], room - len(beside)) + beside
         yield [
             Span(f"   {item['severity']:<8}", SEVERITY_STYLES.get(item["severity"], "")),
             Span(f" {item['topic']:<9}{what:<{room}}  "), Span(cost, "bold"),
