@@ -98,7 +98,7 @@ def test_the_compile_time_is_about_the_median_of_the_carried_measurements() -> N
     rows = (ROOT / "benchmarks" / "data" / "compile_results.jsonl").read_text("utf8").splitlines()
     spent = [took for row in rows if (took := json.loads(row).get("compile_time_s"))]
     assert len(spent) >= 30
-    assert shape_costs.COMPILE_S == pytest.approx(statistics.median(spent), rel=0.15)
+    assert abs(shape_costs.COMPILE_S / statistics.median(spent) - 1) < 0.15
 
 
 def test_a_dimension_of_300_on_a_unit_of_256_costs_212_of_512_columns() -> None:
