@@ -40,8 +40,8 @@ SETTINGS: dict[str, dict[str, Any]] = {
 }
 
 PROGRAMS = {
-    "llama-3.2-1b v6e:4x4 4096 fsdp=16,remat=full": ("fast", "level 1", "default", "fit -1"),
-    "llama-3.1-8b v6e:4x4 8192 fsdp=16,remat=full": ("fast", "default"),
+    "llama-3.2-1b v6e:4x4 4096 fsdp=16,remat=full": ("fast", "default", "level 1"),
+    "llama-3.1-8b v6e:4x4 8192 fsdp=16,remat=full": ("default", "fast"),
 }
 
 

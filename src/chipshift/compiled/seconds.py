@@ -12,11 +12,12 @@ from chipshift.compiled.step.config import Config
 from chipshift.compiled.step.remat_names import choice
 from chipshift.fabric import Placement, assign, collective_time, group, links
 from chipshift.machines.machine import Machine
+from chipshift.models.ops import attention_flops, mean_keys
+from chipshift.roofline import time as roof
+from chipshift.roofline.kernels import attention_kernel
 from chipshift.worked import plain
 
 AXES = ("dp", "fsdp", "ep", "cp", "tp")
-BACKWARD = 2.5
-"""Attention's backward pass over its forward: five matmuls against two (scores made again)."""
 
 
 @functools.cache
@@ -50,20 +51,29 @@ def estimated_time(
 
 
 def attention_seconds(cfg: Config, machine: Machine) -> float:
-    """Roofline time of a step's attention kernels on one device: causal scores and values, forward,
-    again where recomputed, and backward."""
+    """Time of a step's attention kernels on one device at the share of the peak that the chip's
+    kernel is measured to reach: causal scores and values, forward, again where recomputed, and
+    backward."""
     kept, moved = choice(cfg.remat)
-    passes = 1 + BACKWARD + (0 if "attention" in {*kept, *moved} else 1)
+    forwards = 1 if "attention" in {*kept, *moved} else 2
     dp, fsdp, ep, cp, tp = cfg.mesh
     tokens = cfg.batch * cfg.seq_len / (dp * fsdp * ep * cp)
-    flop = 0.0
+    total = 0.0
     for unit, repeats in cfg.segments:
         for block in unit:
-            keys = min(block.window or cfg.seq_len, cfg.seq_len)
-            seen = keys / 2 if keys == cfg.seq_len else keys
-            width = (block.head_dim + block.v_head_dim) * block.heads / tp
-            flop += 2 * tokens * seen * width * repeats
-    return flop * passes * cfg.accumulation / machine.chip.peak_flop_per_s("bf16")
+            kernel = attention_kernel(machine.chip, float(block.head_dim))
+            keys = mean_keys(cfg.seq_len, min(block.window or cfg.seq_len, cfg.seq_len), 1.0)
+            flop = attention_flops(tokens, keys, block.heads / tp, block.head_dim, block.v_head_dim)
+            peak, share = kernel.peak_flop_per_s, roof.attention_share
+            forward = roof.attention_compute_time(
+                flop, peak, share(keys, kernel.e_forward, kernel.s_half_forward)
+            )
+            backward = roof.attention_compute_time(
+                flop * kernel.backward_flops, peak,
+                share(keys, kernel.e_backward, kernel.s_half_backward),
+            )  # fmt: skip
+            total += float(forward * forwards + backward) * repeats
+    return total * cfg.accumulation
 
 
 def exposed_seconds(places: list[dict[str, Any]], cfg: Config, machine: Machine) -> float:

@@ -64,6 +64,8 @@ class Stack:
         activation_memory_scale: stored activations over the tensors named in parallel/remat.py.
         head_lanes: queries, keys, values and attention's output are stored with heads padded to
             this many elements.
+        rows_kept_with_up: 1 where a policy that keeps the experts' first matmuls keeps the permuted
+            rows that they read, 0 where these go with the norm before them.
         streams_at_loss: tensors the size of the residual stream alive beside the logits.
         attention_copies: bytes kept for each of attention's parameters, its layers' weights in
             another layout (XLA transposes them once, before the loop over layers).
@@ -128,6 +130,7 @@ class Stack:
     step_overhead_s: float = 0.01
     activation_memory_scale: float = 1.0
     head_lanes: float = 1.0
+    rows_kept_with_up: float = 1.0
     streams_at_loss: float = 0.0
     attention_copies: float = 0.0
     narrow_activations: float = 0.7

@@ -260,14 +260,13 @@ def layer_work(layer: Layer, d_model: Number, cut: Cut, kernels: Kernels, stack:
         tensor = OP_TENSOR[op.name]
         forward[tensor] = forward.get(tensor, Times()) + f
         into_input, into_weight = into_input + i, into_weight + w
-    stored = _stored(layer, d_model, cut, ops, stack.head_lanes)
+    stored = _stored(layer, d_model, cut, ops, stack)
     return LayerWork(forward, into_input, into_weight, stored, len(ops))
 
 
-def _stored(layer: Layer, d_model: Number, cut: Cut, ops: list[Op], lanes: Number
+def _stored(layer: Layer, d_model: Number, cut: Cut, ops: list[Op], stack: Stack
             ) -> dict[str, Number]:  # fmt: skip
-    """Elements of each tensor that the backward pass may read (bf16 counted as one element), heads
-    as wide as whole ``lanes``."""
+    """Elements of each tensor that the backward pass may read (bf16 counted as one element)."""
     stream = cut.tokens * d_model / cut.sp
     sizes: dict[str, Number] = {"block_input": stream}
     by_name = {op.name: op for op in ops}
@@ -275,9 +274,9 @@ def _stored(layer: Layer, d_model: Number, cut: Cut, ops: list[Op], lanes: Numbe
         a = by_name["attention"]
         latent = _latent(layer.attention, cut.tokens)
         wide, v_wide = a.head_dim, a.v_head_dim
-        if float(plain(lanes)) > 1:
-            wide = rename(roof.padded(wide, lanes), "stored_head_dim")
-            v_wide = rename(roof.padded(v_wide, lanes), "stored_v_head_dim")
+        if float(plain(stack.head_lanes)) > 1:
+            wide = rename(roof.padded(wide, stack.head_lanes), "stored_head_dim")
+            v_wide = rename(roof.padded(v_wide, stack.head_lanes), "stored_v_head_dim")
         qkv = a.q_tokens * (a.heads * wide + a.kv_heads * (wide + v_wide))
         # the row sums kept for the backward pass are fp32: two elements a query and head
         out = a.q_tokens * a.heads * (v_wide + 2)
@@ -295,10 +294,15 @@ def _stored(layer: Layer, d_model: Number, cut: Cut, ops: list[Op], lanes: Numbe
                 up = up + op.m * op.n * op.groups
                 down = by_name[name.replace("_up", "_down")]
                 activated = activated + down.m * down.k * down.groups
+        read = stream
         if "experts_up" in by_name:
             routed = by_name["experts_up"]
-            up = up + routed.m * routed.groups * routed.k  # the permuted rows the experts read
-        sizes |= {"mlp_norm": stream, "up": up, "activation": activated}
+            rows = routed.m * routed.groups * routed.k  # permuted for the experts
+            if float(plain(stack.rows_kept_with_up)):
+                up = up + rows
+            else:
+                read = read + rows
+        sizes |= {"mlp_norm": read, "up": up, "activation": activated}
     return {name: rename(size, f"{name}_elements") for name, size in sizes.items()}
 
 

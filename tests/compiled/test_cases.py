@@ -1,0 +1,60 @@
+"""The kept compilations: what the analytic memory and the sharding arithmetic say of each."""
+
+from __future__ import annotations
+
+import importlib
+import tomllib
+from pathlib import Path
+from types import ModuleType
+from typing import Any
+
+import pytest
+
+BENCHMARKS = Path(__file__).parents[2] / "benchmarks"
+DIFFERENCES = tomllib.loads((BENCHMARKS / "data" / "compile_differences.toml").read_text("utf8"))
+
+
+@pytest.fixture(scope="module")
+def compare() -> Any:
+    with pytest.MonkeyPatch.context() as patch:
+        patch.syspath_prepend(str(BENCHMARKS))
+        yield importlib.import_module("compare_compile")
+
+
+@pytest.fixture(scope="module")
+def held(compare: ModuleType) -> list[Any]:
+    return [compare.held(row) for row in compare.rows()]
+
+
+def test_memory_is_near_the_compilers_peak(compare: ModuleType, held: list[Any]) -> None:
+    errors = [one.error for one in held if one.error is not None]
+    assert compare.percentile(errors, 0.5) <= 0.05
+    assert compare.percentile(errors, 0.9) <= 0.12
+
+
+def test_nothing_is_said_to_fit_that_the_compiler_refuses(held: list[Any]) -> None:
+    assert [one.id for one in held if one.we_say_fits and not one.fits] == []
+
+
+def test_little_is_refused_that_the_compiler_fits(held: list[Any]) -> None:
+    fitting = [one for one in held if one.fits]
+    assert sum(not one.we_say_fits for one in fitting) <= 0.03 * len(fitting)
+
+
+def test_bytes_of_collectives_are_the_arithmetics_or_have_a_cause(compare: ModuleType) -> None:
+    differ = {row["id"] for row in compare.rows() if row["compiled"] and compare.differences(row)}
+    assert differ == set(DIFFERENCES["cases"])
+    assert set(DIFFERENCES["cases"].values()) <= set(DIFFERENCES["causes"])
+
+
+def test_all_reduces_in_place_of_gathers_send_twice_the_missing_bytes(compare: ModuleType) -> None:
+    for row in compare.rows():
+        if DIFFERENCES["cases"].get(row["id"]) == "reduced_whole":
+            assert compare.reduced_whole(compare.differences(row)), row["id"]
+
+
+def test_percentiles_are_nearest_ranks(compare: ModuleType) -> None:
+    # of ten errors the ninth largest and the fifth, signs apart
+    errors = [-0.01, 0.02, -0.03, 0.04, 0.05, 0.06, 0.07, -0.08, 0.09, 0.10]
+    assert compare.percentile(errors, 0.9) == 0.09
+    assert compare.percentile(errors, 0.5) == 0.05
