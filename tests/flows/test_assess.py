@@ -147,6 +147,15 @@ def test_what_fits_nowhere_is_an_answer(job: TrainJob) -> None:
     assert row["verdict"] == "does_not_fit"
 
 
+def test_what_is_held_is_named_where_nothing_fits_because_of_it(job: TrainJob) -> None:
+    """Llama-3.1-8B on eight v6e chips fits with tp = 8; held to replicas it cannot."""
+    held = Options(fixed={"dp": 8})
+    found = plan_target(job, "v6e:2x4", held)
+    assert found.estimate is None and found.short_bytes is not None
+    assert "v6e:2x4 without --fix dp=8" in found.would_fit
+    assert plan_target(job, "v6e:2x4", Options()).estimate is not None
+
+
 def test_an_unpriced_chip_has_no_cost(job: TrainJob) -> None:
     found = assess(job, parse_machine(PRESENT), ["trn2:4x4"])
     row = assessment_json(found)["targets"][0]

@@ -15,12 +15,14 @@ from chipshift.estimate.memory import PARTS
 from chipshift.estimate.score import AXES as SCORE_AXES
 from chipshift.estimate.score import ops, timed
 from chipshift.estimate.setting import Setting, setting
+from chipshift.estimate.stack import stack as stack_of
 from chipshift.fabric.links import same_links
 from chipshift.jobs.job import TrainJob
 from chipshift.jobs.plan import Plan
 from chipshift.machines import parse_machine
 from chipshift.machines.machine import Machine
 from chipshift.planner.bounds import floors, layouts
+from chipshift.planner.choose import choose
 from chipshift.planner.search import Found, search
 from chipshift.planner.sites import all_sites
 from chipshift.planner.space import EVEN_STAGES, applies, base_rows, choices, divisors
@@ -33,19 +35,19 @@ AXES = ("dp", "fsdp", "cp", "tp", "pp")
 
 
 def brute_force(job: TrainJob, machine: Machine, stack: str, held: dict[str, str]
-                ) -> tuple[float, int, int]:  # fmt: skip
+                ) -> tuple[float, int, int, float]:  # fmt: skip
     """Every legal plan in every order of its mesh axes, by plain loops and ``estimate``.
 
     Returns:
         The least step time that fits; how many plans there are, counting orders that give every
-        group the same links once; how many of them fit.
+        group the same links once; how many of them fit; the least memory of any.
     """
     s = setting(job, machine, stack)
     layer = job.model.layers[-1][0]
     heads, width = layer.attention.heads, layer.mlp.width  # type: ignore[union-attr]
     experts = getattr(layer.mlp, "experts", 1)
     n, batch, seq = machine.devices, job.sequences_per_step.value, job.seq_len.value
-    best, seen, fit = float("inf"), 0, 0
+    best, seen, fit, least = float("inf"), 0, 0, float("inf")
     for dp, fsdp, cp, tp, pp, ep in itertools.product(*[divisors(n)] * 5, divisors(experts)):
         if dp * fsdp * cp * tp * pp != n or heads % tp or width % tp:
             continue
@@ -72,10 +74,11 @@ def brute_force(job: TrainJob, machine: Machine, stack: str, held: dict[str, str
                         )  # fmt: skip
                         e = estimate(job, plan, machine, stack)
                         seen += 1
+                        least = min(least, float(plain(e.memory["total"])))
                         if e.fits:
                             fit += 1
                             best = min(best, float(plain(e.step_time_s)))
-    return best, seen, fit
+    return best, seen, fit, least
 
 
 def distinct_orders(machine: Machine, dp: int, fsdp: int, cp: int, tp: int, ep: int, pp: int
@@ -122,7 +125,7 @@ def test_the_search_finds_what_brute_force_over_all_orders_finds(
     job = job_of(model, sequences=sequences, seq_len=4096)
     machine = parse_machine(name)
     stack = STACKS[machine.chip.family]
-    best, seen, fit = brute_force(job, machine, stack, held)
+    best, seen, fit, _ = brute_force(job, machine, stack, held)
     s = setting(job, machine, stack)
     whole, pruned = search(s, held, prune=False), search(s, held)
     assert whole.considered == whole.scored == pruned.considered == seen
@@ -290,3 +293,57 @@ def test_a_job_that_fits_nowhere_says_how_much_is_missing() -> None:
     assert not found.fitting
     assert found.not_fitting[0].memory_bytes > s.usable_bytes
     assert found.pruned + found.scored == found.considered
+
+
+@pytest.mark.parametrize(
+    ("model", "name", "held"),
+    [("llama-3.1-8b", "v6e:2x2", {}), ("mixtral-8x7b", "h100:4x2", {"remat": "selective"})],
+)
+def test_what_is_missing_is_what_the_smallest_of_all_plans_lacks(
+    model: str, name: str, held: dict[str, str]
+) -> None:
+    job = job_of(model, sequences=4, seq_len=8192)
+    machine = parse_machine(name)
+    stack = STACKS[machine.chip.family]
+    best, _, fit, least = brute_force(job, machine, stack, held)
+    chosen = choose(job, machine, stack, fixed=held, explain_choice=False)
+    assert best == float("inf") and fit == 0 and chosen.best is None
+    available = machine.chip.value("usable_hbm_bytes_per_device")
+    assert chosen.short_bytes == pytest.approx(least - available, rel=1e-12)
+    assert chosen.smallest is not None
+    own = estimate(job, chosen.smallest, machine, stack)
+    assert chosen.short_bytes == float(plain(own.memory["total"])) - available
+    assert chosen.found.not_fitting[0].memory_bytes == pytest.approx(least, rel=1e-9)
+
+
+def test_what_is_missing_by_hand() -> None:
+    """Llama-3.1-8B on four v6e chips: tp 4, everything recomputed.
+
+    State: 8,030,261,248 parameters over 4 devices, but for the 4,096 of the last norm, which each
+    holds whole: 2,007,565,312 + 3,072 = 2,007,568,384, at 2 + 4 + 4 + 8 = 18 bytes (bf16 weights,
+    fp32 gradients, master and two moments) 36,136,230,912. Stored: the input of 32 layers,
+    8,192 tokens × 4,096 / 4 × 2 bytes = 16,777,216 each: 536,870,912. At work on one layer, in
+    elements: two norms and the output projection 3 × 8,388,608, q, k and v 8,192 × (8 + 2 + 2) ×
+    128 = 12,582,912, attention's output with its row sums 8,192 × 8 × 130 = 8,519,680, up and gate
+    8,192 × 2 × 14,336 / 4 = 58,720,256, their product half of that, and the widest's gradient
+    58,720,256: 193,069,056, at 2 bytes 386,138,112. Logits 8,192 × 128,256 / 4 = 262,668,288,
+    times the bytes that the stack keeps of each. Usable: 31.25 GiB = 33,554,432,000.
+    """
+    machine = parse_machine("v6e:2x2")
+    of = stack_of("maxtext", "v6e")
+    held = {"tp": 4, "remat": "full", "optimizer_sharding": "none", "microbatch": 1}
+    job = job_of("llama-3.1-8b", sequences=4, seq_len=8192)
+    chosen = choose(job, machine, "maxtext", fixed=held, explain_choice=False)
+    moving = 536_870_912 + 386_138_112 + 262_668_288 * of.logit_memory_bytes
+    fixed = of.context_bytes + of.workspace_bytes + of.comm_buffer_bytes  # of one group: tp
+    needs = 36_136_230_912 + moving * (1 + of.fragmentation) + fixed
+    assert (of.working_layers, of.activation_memory_scale, of.extra_state_bytes) == (1, 1, 0)
+    assert chosen.short_bytes == pytest.approx(needs - 33_554_432_000, rel=1e-9)
+
+
+def test_no_legal_plan_lacks_nothing_that_could_be_named() -> None:
+    # 17 divides neither the heads nor the sequence, and 16 layers make at most 16 stages
+    job = job_of("llama-3.2-1b", sequences=1, seq_len=4096)
+    chosen = choose(job, parse_machine("h100*17"), "megatron")
+    assert chosen.found.considered == 0
+    assert chosen.short_bytes is None and chosen.smallest is None

@@ -272,27 +272,34 @@ def _carry(job: TrainJob, now: Estimate, best: Estimate) -> tuple[Estimate | Non
 def _nothing_fits(job: TrainJob, machine: Machine, chosen: Choice, sizer: Sizer
                   ) -> Target:  # fmt: skip
     """The answer where no plan fits: by how much, and what would make it fit."""
-    would: list[str] = []
-    for candidate in machines_of(sizer.chip):
-        if candidate.chips > machine.chips and sizer.on(candidate).best is not None:
-            would.append(candidate.name)
-            break
-    half = with_batch(job, 1)
-    if job.sequences_per_step.value > 1 and not would:
-        smaller = replace(
-            half,
-            sequences_per_step=replace(
-                half.sequences_per_step, value=max(half.sequences_per_step.value // 2, 1)
-            ),
-        )
-        if choose(smaller, machine, sizer.stack, explain_choice=False).best is not None:
-            would.append("half the batch")
+    would = _would_fit(job, machine, sizer)
     return Target(
         machine=machine, estimate=None, verdict=None, sizings=None, unchanged=None,
         unchanged_note="", runners_up=[], constraints=[], relearn=[],
         short_bytes=chosen.short_bytes, would_fit=would, batch_note="", frontier=[],
         found=chosen.found, smallest=chosen.smallest,
     )  # fmt: skip
+
+
+def _would_fit(job: TrainJob, machine: Machine, sizer: Sizer) -> list[str]:
+    """What would make it fit: less held, the next larger machine, or half the batch."""
+    held = sizer.options.fixed
+    would: list[str] = []
+    for key in held:
+        rest = {k: v for k, v in held.items() if k != key}
+        free = choose(job, machine, sizer.stack, fixed=rest, explain_choice=False)
+        if free.best is not None:
+            would.append(f"{machine.name} without --fix {key}={held[key]}")
+    for candidate in machines_of(sizer.chip):
+        if candidate.chips > machine.chips and sizer.on(candidate).best is not None:
+            return [*would, candidate.name]
+    sequences = job.sequences_per_step
+    if sequences.value > 1 and not would:
+        smaller = replace(job, sequences_per_step=replace(sequences, value=sequences.value // 2))
+        less = choose(smaller, machine, sizer.stack, fixed=held, explain_choice=False)
+        if less.best is not None:
+            would.append("half the batch")
+    return would
 
 
 def _frontier(sizer: Sizer, best: Estimate) -> list[Estimate]:

@@ -207,10 +207,11 @@ def counts(t: Target) -> dict[str, Worked]:
     }  # fmt: skip
 
 
-def _short(t: Target) -> Worked:
-    """By how much the smallest plan misses the memory of a device."""
+def _short(t: Target) -> Worked | None:
+    """By how much the smallest plan misses the memory of a device; None where no plan is legal."""
     s = t.found.setting
-    assert t.smallest is not None
+    if t.smallest is None:
+        return None
     smallest = estimate(s.job, t.smallest, t.machine, s.stack.name, explain=True,
                         plan_source="the plan that needs least memory")  # fmt: skip
     return rename(  # type: ignore[no-any-return]

@@ -67,7 +67,8 @@ class Choice:
 
     Attributes:
         best: the fastest plan that fits; None when none fits.
-        short_bytes: by how much the smallest plan misses the memory of a device (0 when it fits).
+        short_bytes: by how much the smallest plan misses the memory of a device (0 when one fits);
+            None where no plan is legal.
         smallest: the plan that needs least memory, when none fits.
     """
 
@@ -76,7 +77,7 @@ class Choice:
     best: Estimate | None
     runners_up: list[RunnerUp]
     constraints: list[Constraint]
-    short_bytes: float
+    short_bytes: float | None
     smallest: Plan | None
     found: Found
 
@@ -93,8 +94,8 @@ def choose(job: TrainJob, machine: Machine, stack: str, *, fixed: Fixed | None =
     s = setting(job, machine, stack)
     found = found or search(s, fixed, progress=progress)
     if not found.fitting:
-        smallest, needs = _smallest(s, found)
-        return Choice(machine, stack, None, [], [], needs - float(s.usable_bytes), smallest, found)
+        smallest, short = _smallest(s, found)
+        return Choice(machine, stack, None, [], [], short, smallest, found)
     best = estimate(job, found.plan(found.fitting[0]), machine, stack, price=price,
                     plan_source=planned(found, machine.name))  # fmt: skip
     others = _runners_up(job, found, best, price) if explain_choice else []
@@ -102,12 +103,13 @@ def choose(job: TrainJob, machine: Machine, stack: str, *, fixed: Fixed | None =
     return Choice(machine, stack, best, others, limits, 0.0, None, found)
 
 
-def _smallest(s: Setting, found: Found) -> tuple[Plan | None, float]:
-    """The plan that needs least memory, and what ``estimate`` says it needs; NaN where none is."""
+def _smallest(s: Setting, found: Found) -> tuple[Plan | None, float | None]:
+    """The plan that needs least memory, and what ``estimate`` says it lacks; None where none is."""
     if not found.not_fitting:
-        return None, float("nan")
+        return None, None
     plan = found.plan(found.not_fitting[0])
-    return plan, float(estimate(s.job, plan, s.machine, s.stack.name).memory["total"])
+    needs = float(estimate(s.job, plan, s.machine, s.stack.name).memory["total"])
+    return plan, needs - float(s.usable_bytes)
 
 
 def planned(found: Found, machine: str) -> str:

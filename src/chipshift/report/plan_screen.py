@@ -22,7 +22,8 @@ def screen(answer: Mapping[str, Any], width: int = 100) -> Iterator[Line]:
     head = machine["name"]
     yield [Span(head, "bold"), Span(f"  {machine_text(machine)}"[: width - len(head)])]
     if best is None:
-        yield [Span("does not fit: ", "bold red"), Span(cut(does_not_fit(answer), width - 14))]
+        yield [Span("does not fit", "bold red")]
+        yield from indented(does_not_fit(answer), width, 2)
         yield from _search(answer)
         return
     yield [Span("  best  "), *_plan_line(best, width)]
