@@ -191,6 +191,24 @@ def test_with_a_larger_batch_step_and_token_have_ratios_of_their_own(job: TrainJ
     assert worked["time_per_token"].value == pytest.approx(found.time_per_token)
 
 
+def test_a_deadline_picks_the_slice_and_leaves_the_sizings_to_the_present(
+    job: TrainJob, answer: Assessment
+) -> None:
+    """1e12 tokens are 476,837 steps of 2,097,152; at goodput 0.9 in 5 days 0.815 s a step."""
+    options = Options(tokens=1e12, deadline_s=5 * 86400, goodput=0.9)
+    found = assess(job, parse_machine(PRESENT), ["v6e"], options).targets[0]
+    assert found.estimate is not None
+    limit_s = 5 * 86400 * 0.9 / (1e12 / 2_097_152)
+    assert limit_s == pytest.approx(0.8153, abs=1e-4)
+    assert plain(found.estimate.step_time_s) <= limit_s
+    smaller = [e for e in found.frontier if e.machine.chips < found.machine.chips]
+    assert all(plain(e.step_time_s) > limit_s for e in smaller)
+    assert found.sizings is not None
+    assert found.sizings.match_throughput is not None
+    match = answer.targets[0].machine.name
+    assert found.sizings.match_throughput.machine.name == match != found.machine.name
+
+
 @pytest.mark.parametrize(
     ("text", "seconds"), [("30d", 2592000), ("12h", 43200), ("90", 90), ("2w", 1209600)]
 )

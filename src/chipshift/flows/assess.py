@@ -216,9 +216,11 @@ def _batch_limits(best: Estimate) -> bool:
 
 def _size(sizer: Sizer, now: Estimate | None) -> tuple[Machine, Sizings | None, str]:
     """The slice for a target without a size, and the three sizings against the present run."""
-    limit = float("inf") if now is None else float(plain(now.step_time_s))
+    present_s = float("inf") if now is None else float(plain(now.step_time_s))
+    limit, aim = present_s, f"reaches {present_s:.3g} s a step"
     if sizer.options.deadline_s is not None and sizer.options.tokens is not None:
         limit = _deadline_step_s(sizer)
+        aim = f"makes the deadline, {limit:.3g} s a step,"
     objective = sizer.options.objective
     if now is None and objective == "time":
         chosen = fastest(sizer)
@@ -227,13 +229,12 @@ def _size(sizer: Sizer, now: Estimate | None) -> tuple[Machine, Sizings | None, 
     note = ""
     chosen = match or fastest(sizer)
     if match is None and chosen is not None:
-        note = (
-            f"no {sizer.chip.key} slice reaches {limit:.3g} s a step with this batch: the fastest "
-            "is shown"
-        )
+        shown = "the fastest is shown" if objective == "time" else "the fastest misses it too"
+        note = f"no {sizer.chip.key} slice {aim} with this batch: {shown}"
     sizings = None
     if now is not None:
-        sizings = _sizings(sizer, now, match)
+        same = match if limit == present_s else smallest_within(sizer, present_s)
+        sizings = _sizings(sizer, now, same)
     if objective == "chips":
         chosen = smallest_within(sizer, float("inf")) or chosen
     elif objective == "cost":

@@ -44,6 +44,8 @@ def note_of(e: Estimate) -> str:
             f"{p.optimizer_sharding != 'none' or p.fsdp > 1}, and data takes micro_batch_size "
             f"{p.microbatch:g}, global_batch_size {p.global_batch:g}"
         )
+    if stack == "jax":
+        return "the stack jax is the step that chipshift compile --write step.py writes and runs"
     return f"no command is written for the stack {stack}: give it the plan's degrees and batch"
 
 
