@@ -101,6 +101,8 @@ def main(args: list[str] | None = None) -> None:
     0 done; 1 the answer is no; 2 input that cannot be used; 3 a fault of chipshift's own, said in
     one sentence (with its traceback where CHIPSHIFT_TRACEBACK is set).
     """
+    if sys.stdout is None:  # closed before the start (>&-): what is printed goes nowhere
+        sys.stdout = open(os.devnull, "w", encoding="utf8")  # noqa: SIM115
     for stream in (sys.stdout, sys.stderr):
         if hasattr(stream, "reconfigure"):  # a terminal that cannot show a sign shows its escape
             stream.reconfigure(errors="backslashreplace")
@@ -146,8 +148,9 @@ def run(args: list[str] | None = None) -> int:
     except (typer.Abort, KeyboardInterrupt):
         say("interrupted")
         return 130
-    except BrokenPipeError:
-        # Standard output is gone (| head): point it elsewhere so that the final flush is quiet.
+    except (BrokenPipeError, SystemExit):
+        # Standard output is gone (| head), which the parser and the printer turn into an exit with
+        # 1; point it elsewhere so that the final flush is quiet. It says nothing of the answer.
         os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
         return 0
     except OSError as error:

@@ -74,6 +74,9 @@ def command(
     """
     if not to:
         raise InputError("--to: name the machine to compile for, such as --to v6e:4x4")
+    if not timeout > 0:
+        raise InputError(f"--timeout {timeout:g}: expected a number of seconds above 0")
+    before = comparison.load(against) if against else None
     names = [to, *also]
     machines = [parse_machine(name) for name in names]
     mode = "fast" if fast else "time"
@@ -98,8 +101,8 @@ def command(
                 job, own, machines[0], timeout, _progress(say, "a plan that fits")
             )
     first["also"] = reports[1:]
-    if against:
-        first["against"] = comparison.compare(against, comparison.load(against), first)
+    if before is not None:
+        first["against"] = comparison.compare(against, before, first)
     if json:
         print_json(first)
     else:

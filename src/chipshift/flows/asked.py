@@ -75,6 +75,11 @@ def plan_of(own: Plan | None, text: str, devices: int, sequences: int) -> Plan:
             f"--plan {text}: {sequences} sequences a step do not divide over {replicas} replicas"
         )
     share = sequences // replicas
+    if "microbatch" not in given and share % int(given.get("accumulation", 1)):
+        raise InputError(
+            f"--plan {text}: {share} sequences of a replica do not divide over "
+            f"{given['accumulation']} forwards"
+        )
     if "microbatch" not in given:
         given["microbatch"] = share / int(given.get("accumulation", 1))
     if "accumulation" not in given:

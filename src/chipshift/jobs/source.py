@@ -32,6 +32,8 @@ def load(path: str) -> Source:
         InputError: missing, a directory, not a regular file, unreadable, above ``LIMIT_BYTES``,
             or not text.
     """
+    if not path.strip():
+        raise InputError("a job file's name is empty; expected a path")
     place = Path(path)
     try:
         if place.is_dir():

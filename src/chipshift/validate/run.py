@@ -41,6 +41,8 @@ def read_data(path: Path) -> list[Case | Skip]:
     Raises:
         InputError: no such file, or neither format.
     """
+    if path.is_dir():
+        raise InputError(f"{path} is a folder; expected measured runs, .jsonl or .csv")
     if not path.is_file():
         raise InputError(f"{path}: no such file (expected measured runs, .jsonl or .csv)")
     try:
