@@ -225,6 +225,30 @@ def test_the_largest_answer_its_page_and_its_derivations_stay_small(tmp_path: Pa
         references(law["worked"])
 
 
+SAID = {
+    "compiled": True,
+    "memory_bytes": {"arguments": 5, "outputs": 4, "temporaries": 3, "peak": 9, "available": 10},
+    "collectives": [{"kind": "all_gather", "mesh_axis": "fsdp", "count_per_step": 2,
+                     "bytes_per_device_per_step": 6.0, "algorithm": "ring"}],
+    "flops_per_device": 1e12, "compile_time_s": 3.0,
+    "versions": {"jax": "0.10", "jaxlib": "0.10", "libtpu": "0.1"},
+}  # fmt: skip
+
+
+@pytest.mark.parametrize("outcome", [SAID, {"reason": "timed out"}], ids=["compiled", "not"])
+def test_a_compilation_keeps_the_contract_whatever_the_compiler_said(
+    outcome: dict[str, Any],
+) -> None:
+    from chipshift.compiled.report import report
+    from chipshift.compiled.request import Request
+    from chipshift.compiled.topology import target
+    from chipshift.machines.names import parse_machine
+
+    machine = parse_machine("v6e:4x4")
+    request = Request("hlo", "step.hlo", target(machine), mode="fast", file="step.hlo", mesh=())
+    assert complaints(report(request, machine, outcome, cached=False)) == []
+
+
 def references(tree: Any) -> int:
     """How many values point at an equal one; each finds it before itself in the text."""
     seen: dict[int, float] = {}

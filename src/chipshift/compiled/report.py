@@ -40,7 +40,7 @@ def report(
         "compile_time_s": outcome.get("compile_time_s"),
         "lower_time_s": outcome.get("lower_time_s"),
         "cached": cached,
-        "versions": outcome.get("versions", {}),
+        "versions": {"jax": None, "jaxlib": None, "libtpu": None, **outcome.get("versions", {})},
         "findings": outcome.get("findings", []),
         "also": [],
         "against": None,
