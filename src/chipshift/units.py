@@ -45,6 +45,13 @@ def gib(value_bytes: float, digits: int = 1) -> str:
     return f"{value_bytes / GIB:,.{digits}f} GiB"
 
 
+def gib_or_mib(value_bytes: float) -> str:
+    """Bytes as GiB, below a tenth of one as MiB."""
+    if abs(value_bytes) >= GIB / 10:
+        return gib(value_bytes)
+    return f"{significant(value_bytes / MIB, 3)} MiB"
+
+
 def gb(value_bytes: float, digits: int = 1) -> str:
     """Bytes printed as GB (1e9)."""
     return f"{value_bytes / GB:,.{digits}f} GB"

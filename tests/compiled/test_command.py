@@ -18,7 +18,7 @@ from chipshift.cli.app import run
 from chipshift.cli.compile import job_of
 from chipshift.compiled import against
 from chipshift.errors import InputError
-from chipshift.flows.prove import less_memory
+from chipshift.flows.nearest_fit import less_memory
 from chipshift.jobs.plan import Plan
 
 HERE = Path(__file__).parent

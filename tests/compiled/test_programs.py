@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from pathlib import Path
 from typing import Any
 
@@ -10,6 +11,7 @@ import pytest
 from chipshift.compiled.request import Request
 from chipshift.compiled.run import run
 from chipshift.compiled.topology import target
+from chipshift.errors import InputError
 from chipshift.machines.names import parse_machine
 
 pytest.importorskip("jax")
@@ -39,6 +41,25 @@ def test_a_users_jax_step() -> None:
     (reduced,) = [c for c in found["collectives"] if c["mesh_axis"] == "data"]
     assert reduced["kind"] == "all_reduce"
     assert reduced["bytes_per_device_per_step"] == 512 * 512 * 2
+    # x w and x' g: 2 x 128 rows x 512 x 512 columns each; no loop, so that the compiler's own count
+    # has the same and its elementwise ones, at most 16 a hidden element
+    matmuls = 2 * 2 * 128 * 512 * 512
+    assert found["flops"]["matmuls"] == matmuls
+    assert matmuls <= found["flops"]["by_cost_analysis"] <= matmuls + 16 * 128 * 512
+
+
+def test_what_is_largest_where_a_step_does_not_fit() -> None:
+    """hidden, its sine and a gradient, 32 GiB each, and 0.25 + 0.5 GiB of arguments on 15.75."""
+    found = compiled("entry", "make_large")
+    assert found["compiled"] is False
+    memory = found["memory_bytes"]
+    assert memory["arguments"] == (1024 * 65536 + 131072 * 1024) * 4
+    assert memory["peak"] == found["wanted_bytes"] > 2 * 32 * 2**30
+    assert found["available_bytes"] == 15.75 * 2**30
+    first = found["largest"][0]
+    assert (first["shape"], first["physical_bytes"]) == ("f32[131072,65536]", 32 * 2**30)
+    named = {(Path(t["source"][0]).name, t["source"][1]) for t in found["largest"] if t["source"]}
+    assert (f"{USERS}.py", line_of("hidden = jnp.tanh")) in named
 
 
 def test_a_mesh_of_another_size_is_refused() -> None:
@@ -53,7 +74,7 @@ def test_a_function_that_returns_something_else_is_refused() -> None:
 
 def test_a_branch_in_a_jax_step_is_found_with_its_line() -> None:
     (finding,) = compiled("entry", "make_branching_step")["findings"]
-    assert (finding["rule"], finding["file"]) == ("branch-on-tensor", f"{USERS}.py")
+    assert (finding["rule"], finding["file"]) == ("data-dependent-branch", f"{USERS}.py")
     assert finding["line"] == line_of("if x.sum() > 0")
 
 
@@ -63,27 +84,75 @@ def test_a_users_pytorch_module() -> None:
     assert found["compiled"], found["reason"]
     # both matrices in fp32, each over 4 devices, and the biases
     assert found["memory_bytes"]["arguments"] >= 2 * 256 * 512 * 4 / 4
+    # forward, and backward by weights of both and by the input of the second; two rows a device
+    assert found["flops"]["matmuls"] == 5 * 2 * 2 * 256 * 512
 
 
 @pytest.mark.reference
 @pytest.mark.parametrize(
     ("function", "rule", "words"),
     [
-        ("make_branch", "branch-on-tensor", "if y.mean() > 0"),
-        ("make_item", "host-read", ".item()"),
-        ("make_mask", "data-dependent-shape", "y[y > 0]"),
+        ("make_branch", "data-dependent-branch", "if y.mean() > 0"),
+        ("make_item", "host-sync-in-step", ".item()"),
+        ("make_mask", "bool-mask-select", "y[y > 0]"),
+        ("make_nonzero", "data-dependent-shape", "torch.nonzero"),
+        ("make_unknown", "op-not-lowered", "airy_ai"),
     ],
 )
-def test_what_cannot_be_traced_is_a_finding_with_the_users_line(
+def test_what_stops_a_trace_is_a_finding_with_the_users_line(
     function: str, rule: str, words: str
 ) -> None:
-    found = compiled("torch", function)
-    assert found["compiled"] is False
-    (finding,) = found["findings"]
-    assert (finding["rule"], finding["file"], finding["line"]) == (
-        rule, f"{USERS}.py", line_of(words),
-    )  # fmt: skip
+    program = traced(function)
+    assert program.lowered is None
+    (finding,) = program.findings
+    place = (finding["rule"], finding["file"], finding["line"])
+    assert place == (rule, f"{USERS}.py", line_of(words))
     assert finding["instead"]
+
+
+@pytest.mark.reference
+def test_a_write_that_a_trace_would_lose_is_a_finding_beside_the_program() -> None:
+    """y.view(-1).mul_(2) doubles y in PyTorch, and only the view in a traced program."""
+    program = traced("make_view")
+    assert program.lowered is not None
+    (finding,) = program.findings
+    place = (finding["rule"], finding["file"], finding["line"])
+    assert place == ("inplace-alias", f"{USERS}.py", line_of("flat.mul_(2)"))
+
+
+def traced(function: str) -> Any:
+    """The program of a module, traced over four of the CPU's virtual devices."""
+    import jax
+
+    from chipshift.compiled.programs import build
+
+    aim = target(parse_machine("v5e:2x2"))
+    asked = Request("torch", function, aim, entry=f"{USERS}:{function}", path=(str(HERE),))
+    return build(asked, jax.devices()[:4])
+
+
+@pytest.mark.parametrize(
+    ("name", "shape", "spec"),
+    [
+        ("model.layers.0.self_attn.q_proj.weight", (1024, 512), ("tp", "fsdp")),
+        ("model.layers.0.mlp.down_proj.weight", (512, 2048), ("fsdp", "tp")),
+        ("model.embed_tokens.weight", (32000, 512), ("tp", "fsdp")),
+        ("model.layers.0.self_attn.k_proj.bias", (64,), ("tp",)),
+        ("model.norm.weight", (512,), ("fsdp",)),
+        ("other.weight", (6, 4096), (None, "fsdp")),
+        ("other.weight", (6, 9), (None, None)),
+        ("model.layers.0.self_attn.q_proj.weight", (7, 512), (None, "fsdp")),
+    ],
+)
+def test_parameters_of_a_module_are_cut_by_their_names(
+    name: str, shape: tuple[int, ...], spec: tuple[str | None, ...]
+) -> None:
+    import jax
+
+    from chipshift.compiled.torch_program import parameter_spec
+
+    mesh = jax.make_mesh((4, 2), ("fsdp", "tp"))
+    assert parameter_spec(mesh, name, shape) == spec
 
 
 STABLEHLO = """
@@ -152,5 +221,11 @@ def test_an_hlo_file_is_cut_and_named_by_its_own_mesh(tmp_path: Path) -> None:
 def test_a_file_that_cannot_be_used_is_refused_in_a_sentence(
     tmp_path: Path, text: str, settings: dict[str, Any], words: str
 ) -> None:
-    found = read_file(tmp_path / "program.hlo", text, "v5e:2x2", **settings)
-    assert words in found["input_error"]
+    import jax
+
+    from chipshift.compiled import file_program
+
+    file = tmp_path / "program.hlo"
+    file.write_text(text.lstrip())
+    with pytest.raises(InputError, match=re.escape(words)):
+        file_program.read(str(file), jax.devices()[:4], **settings)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from functools import partial
 from typing import Any
 
 
@@ -26,11 +27,32 @@ def make_branching_step(mesh: Any) -> Any:
     import jax
 
     def step(x: Any) -> Any:
-        if x.sum() > 0:  # line 33
+        if x.sum() > 0:
             return x
         return -x
 
     return step, (jax.ShapeDtypeStruct((8, 128), "float32"),)
+
+
+def make_large(mesh: Any) -> Any:
+    """Two arrays of 131,072 x 65,536 x 4 B = 32 GiB a device, alive at once."""
+    import jax
+    import jax.numpy as jnp
+    from jax.sharding import NamedSharding
+    from jax.sharding import PartitionSpec as P
+
+    def step(w: Any, x: Any) -> Any:
+        def loss(w: Any) -> Any:
+            hidden = jnp.tanh(x @ w)
+            return jnp.mean((jnp.sin(hidden) @ w.T) ** 2)
+
+        return jax.grad(loss)(w)
+
+    whole, rows = NamedSharding(mesh, P()), NamedSharding(mesh, P("devices"))
+    return step, (
+        jax.ShapeDtypeStruct((1024, 65536), jnp.float32, sharding=whole),
+        jax.ShapeDtypeStruct((4 * 131072, 1024), jnp.float32, sharding=rows),
+    )
 
 
 def make_nothing(mesh: Any) -> Any:
@@ -56,24 +78,34 @@ def make_net() -> Any:
 
 
 def _branch(y: Any) -> Any:
-    return y * 2 if y.mean() > 0 else y  # line 63
+    return y * 2 if y.mean() > 0 else y
 
 
 def _item(y: Any) -> Any:
-    return y * y.abs().max().item()  # line 67
+    return y * y.abs().max().item()
 
 
 def _mask(y: Any) -> Any:
-    return y[y > 0]  # line 71
+    return y[y > 0]
 
 
-def make_branch() -> Any:
-    return _net(_branch)
+def _nonzero(y: Any) -> Any:
+    import torch
+
+    return y[torch.nonzero(y[:, 0] > 0).squeeze(-1)]
 
 
-def make_item() -> Any:
-    return _net(_item)
+def _unknown(y: Any) -> Any:
+    import torch
+
+    return torch.special.airy_ai(y)
 
 
-def make_mask() -> Any:
-    return _net(_mask)
+def _view(y: Any) -> Any:
+    flat = y.view(-1)
+    flat.mul_(2)
+    return y
+
+
+make_branch, make_item, make_mask = (partial(_net, f) for f in (_branch, _item, _mask))
+make_nonzero, make_unknown, make_view = (partial(_net, f) for f in (_nonzero, _unknown, _view))

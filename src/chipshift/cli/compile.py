@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from pathlib import Path
 from typing import Annotated, Any
 
@@ -11,16 +12,22 @@ from chipshift.cli.inputs import Json, Model, On, Set, print_json, read_pairs
 from chipshift.cli.progress import working
 from chipshift.compiled import against as comparison
 from chipshift.compiled.request import Request
+from chipshift.compiled.run import TIMEOUT_S
 from chipshift.compiled.topology import target
 from chipshift.errors import InputError
-from chipshift.flows.prove import compiled, nearest_fit, request_of
+from chipshift.flows.asked import plan_asked
+from chipshift.flows.compilation import compiled, request_of, resized
+from chipshift.flows.nearest_fit import best_plan, nearest_fit
 from chipshift.jobs.job import TrainJob
 from chipshift.jobs.plan import Plan
 from chipshift.machines.machine import Machine
 from chipshift.machines.names import parse_machine
+from chipshift.planner.space import read_fixed
 
 PROGRAMS = (".hlo", ".stablehlo", ".mlir", ".txt")
 """Endings of files that are programs rather than jobs."""
+
+TORCH_AXES = ("dp", "fsdp", "tp")
 
 
 def command(
@@ -58,7 +65,7 @@ def command(
     hlo: Annotated[str, typer.Option("--hlo", help="Write the optimised program here.")] = "",
     timeout: Annotated[
         float, typer.Option("--timeout", help="Seconds a compilation may take.")
-    ] = 1800.0,
+    ] = TIMEOUT_S,
     model: Model = "",
     set_: Set = [],  # noqa: B006
     json: Json = False,
@@ -76,33 +83,39 @@ def command(
         raise InputError("--to: name the machine to compile for, such as --to v6e:4x4")
     if not timeout > 0:
         raise InputError(f"--timeout {timeout:g}: expected a number of seconds above 0")
-    before = comparison.load(against) if against else None
-    names = [to, *also]
-    machines = [parse_machine(name) for name in names]
+    machines = [parse_machine(name) for name in (to, *also)]
     mode = "fast" if fast else "time"
-    with working("compiling") as say:
-        requests = [
-            _request(files or [], machine, mode, on=on, plan=plan, entry=entry, torch=torch,
-                     mesh=mesh, model=model, sets=set_)
-            for machine in machines
-        ]  # fmt: skip
+    old = comparison.load(against) if against else None
+    with working("reading the job") as say:
+        kind = kind_of(files or [], entry, torch)
+        if kind == "job":
+            refuse({"--mesh": mesh}, "a job's mesh follows from its plan")
+            job = job_of(files or [], on, model, set_)
+            chosen = chosen_plan(job, plan, machines[0])
+            requests = [request_of(job, resized(chosen, m.devices), m, mode) for m in machines]
+        else:
+            requests = [
+                own_program(kind, entry or torch or (files or [""])[0], m, mode, plan, mesh)
+                for m in machines
+            ]
         if write:
             write_step(write, requests[0])
         reports = [
-            compiled(request, machine, timeout, _progress(say, machine.name), keep=hlo)
-            for request, machine in zip(requests, machines, strict=True)
-        ]
-        first = reports[0]
-        first["nearest_fit"] = None
-        if first["fits"] is False and requests[0].config is not None:
-            job = job_of(files or [], on, model, set_)
-            own = chosen_plan(job, plan, machines[0])
-            first["nearest_fit"] = nearest_fit(
-                job, own, machines[0], timeout, _progress(say, "a plan that fits")
-            )
+            compiled(request, machine, timeout, _progress(say, machine.name),
+                     keep=kept(hlo, machine.name, n))
+            for n, (request, machine) in enumerate(zip(requests, machines, strict=True))
+        ]  # fmt: skip
+        if kind == "job":
+            for one, machine in zip(reports, machines, strict=True):
+                if one["fits"] is False:
+                    one["nearest_fit"] = nearest_fit(
+                        job, resized(chosen, machine.devices), machine, timeout,
+                        _progress(say, f"{machine.name}, a plan that fits"),
+                    )  # fmt: skip
+    first = reports[0]
     first["also"] = reports[1:]
-    if before is not None:
-        first["against"] = comparison.compare(against, before, first)
+    if old is not None:
+        first["against"] = comparison.compare(against, old, first)
     if json:
         print_json(first)
     else:
@@ -116,33 +129,87 @@ def _progress(say: Any, name: str) -> Any:
     return lambda phase, seconds: say(f"{name}: {phase}")
 
 
-def _request(
-    files: list[str], machine: Machine, mode: str, *, on: str, plan: str, entry: str, torch: str,
-    mesh: str, model: str, sets: list[str],
-) -> Request:  # fmt: skip
-    """What is to be compiled: the job, the user's own code, or a program that is there already.
+def kind_of(files: list[str], entry: str, torch: str) -> str:
+    """What is to be compiled: ``job``, ``entry``, ``torch`` or ``hlo``.
 
     Raises:
-        InputError: none of them or several, or one that cannot be used.
+        InputError: none of them or several.
     """
-    programs = [file for file in files if file.endswith(PROGRAMS)]
-    if sum((bool(entry), bool(torch), bool(files))) != 1 and not (torch and files):
+    if sum((bool(entry), bool(torch), bool(files))) != 1:
         raise InputError(
             "compile one thing: job files, a StableHLO or HLO file, --entry or --torch"
         )
-    here = (str(Path.cwd()),)
-    axes = mesh_of(mesh)
     if entry or torch:
-        return Request(
-            "entry" if entry else "torch", entry or torch, target(machine), mode=mode,
-            entry=entry or torch, path=here, mesh=axes,
-        )  # fmt: skip
-    if programs:
-        if not Path(programs[0]).is_file():
-            raise InputError(f"{programs[0]}: no such file; expected StableHLO or HLO text")
-        return Request("hlo", programs[0], target(machine), mode=mode, file=programs[0], mesh=axes)
-    job = job_of(files, on, model, sets)
-    return request_of(job, chosen_plan(job, plan, machine), machine, mode)
+        return "entry" if entry else "torch"
+    programs = [file for file in files if file.endswith(PROGRAMS)]
+    if programs and len(files) > 1:
+        raise InputError(f"compile one program: {', '.join(files)}")
+    return "hlo" if programs else "job"
+
+
+def refuse(given: dict[str, str], why: str) -> None:
+    """Refuse options that would change nothing.
+
+    Raises:
+        InputError: one of them was given.
+    """
+    for flag, value in given.items():
+        if value:
+            raise InputError(f"{flag} {value}: {why}")
+
+
+def own_program(kind: str, name: str, machine: Machine, mode: str, plan: str, mesh: str) -> Request:
+    """The user's own step, module or file, on a mesh of its own.
+
+    Raises:
+        InputError: a file that is not there, or a mesh or plan that cannot be used.
+    """
+    axes = mesh_of(mesh)
+    here = (str(Path.cwd()),)
+    if kind == "hlo":
+        refuse({"--plan": plan}, "a program's shardings stand in the file already")
+        if not Path(name).is_file():
+            raise InputError(f"{name}: no such file; expected StableHLO or HLO text")
+        return Request(kind, name, target(machine), mode=mode, file=name, mesh=axes)
+    if kind == "entry":
+        refuse({"--plan": plan}, "your step is sharded by your own code; --mesh names its mesh")
+    elif plan:
+        refuse({"--mesh": mesh}, "the mesh of a PyTorch module follows from --plan")
+        axes = torch_mesh(plan, machine)
+    file = name if name.endswith(".json") else ""
+    if file and not Path(file).is_file():
+        raise InputError(f"--torch {file}: no such file; expected a Hugging Face config.json")
+    return Request(
+        kind, name, target(machine), mode=mode, entry=name, file=file, path=here, mesh=axes,
+        plan=plan,
+    )  # fmt: skip
+
+
+def torch_mesh(plan: str, machine: Machine) -> tuple[tuple[str, int], ...]:
+    """The mesh of a plan for a traced PyTorch module.
+
+    Raises:
+        InputError: a part of a plan that a traced module cannot be given.
+    """
+    given = read_fixed(plan)
+    for key in given:
+        if key not in TORCH_AXES:
+            raise InputError(
+                f"--plan {key}: a traced PyTorch module is cut over {', '.join(TORCH_AXES)} only; "
+                "what it recomputes and how it accumulates is in its own code"
+            )
+    degrees = {axis: int(given.get(axis, 1)) for axis in TORCH_AXES}
+    if "fsdp" not in given and machine.devices % (degrees["dp"] * degrees["tp"]) == 0:
+        degrees["fsdp"] = machine.devices // (degrees["dp"] * degrees["tp"])
+    return tuple(degrees.items())
+
+
+def kept(hlo: str, machine: str, number: int) -> str:
+    """Where the optimised program of a machine is written: the file asked for, or beside it."""
+    if not hlo or not number:
+        return hlo
+    file = Path(hlo)
+    return str(file.with_name(f"{file.stem}.{re.sub(r'[^a-z0-9]+', '-', machine)}{file.suffix}"))
 
 
 def mesh_of(text: str) -> tuple[tuple[str, int], ...]:
@@ -173,13 +240,7 @@ def chosen_plan(job: TrainJob, text: str, machine: Machine) -> Plan:
     Raises:
         InputError: a plan that cannot be read, or no plan that fits.
     """
-    if text:
-        from chipshift.flows.asked import plan_of
-
-        return plan_of(None, text, machine.devices, job.sequences_per_step.value)
-    from chipshift.flows.prove import best_plan
-
-    return best_plan(job, machine)
+    return plan_asked(job, text, machine) if text else best_plan(job, machine)
 
 
 def write_step(path: str, request: Request) -> None:

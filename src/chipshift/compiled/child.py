@@ -17,6 +17,8 @@ from typing import Any
 
 from chipshift.compiled.request import Request, from_json, versions
 
+LOOKING = "looking for what is too large"
+
 
 def environment() -> dict[str, str]:
     """What must be set before jax is imported: no metadata server, no lock, no attached device."""
@@ -66,8 +68,8 @@ def compile_request(request: Request) -> dict[str, Any]:
         try:
             devices = target_devices(request)
         except Exception as error:  # jax's own error types differ by version
-            refused = str(error).split("\n", 1)[0]
-            return base | {"reason": f"the compiler refuses {request.target.topology}: {refused}"}
+            words = str(error).split("\n", 1)[0]
+            return base | {"reason": f"the compiler refuses {request.target.topology}: {words}"}
         phase("tracing")
         program = build(request, devices)
     except InputError as error:
@@ -81,20 +83,40 @@ def compile_request(request: Request) -> dict[str, Any]:
     try:
         compiled = program.lowered.compile(compiler_options=request.compiler_options)
     except Exception as error:
-        from chipshift.compiled.reasons import explain
-
         spent = {"lower_time_s": lowered_s, "compile_time_s": time.monotonic() - begun}
-        return base | spent | {"findings": program.findings} | explain(str(error))
+        return base | spent | {"findings": program.findings} | refused(request, program, str(error))
     compile_s = time.monotonic() - begun
     phase("reading the program")
     from chipshift.compiled.reading import read
 
-    return (
+    found = (
         base
         | {"compiled": True, "reason": None, "findings": program.findings}
         | {"lower_time_s": lowered_s, "compile_time_s": compile_s}
         | read(request, program, compiled)
     )
+    memory = found["memory_bytes"]
+    if request.detail and memory["available"] and (memory["peak"] or 0) > memory["available"]:
+        phase(LOOKING)  # XLA's GPU compiler refuses nothing
+        found |= {"largest": too_large(request, program).get("largest", found["largest"])}
+    return found
+
+
+def refused(request: Request, program: Any, message: str) -> dict[str, Any]:
+    """Why there is no program; out of memory: how much too much, and what is the largest."""
+    from chipshift.compiled.reasons import explain
+
+    said = explain(message)
+    if said.get("out_of_memory") and request.detail:
+        phase(LOOKING)
+        said |= too_large(request, program)
+    return said
+
+
+def too_large(request: Request, program: Any) -> dict[str, Any]:
+    from chipshift.compiled.too_large import at_peak
+
+    return at_peak(program.lowered, request.compiler_options)
 
 
 def users_files(request: Request) -> list[str]:

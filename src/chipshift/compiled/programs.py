@@ -8,6 +8,7 @@ from dataclasses import dataclass, field
 from math import prod
 from typing import Any
 
+from chipshift.compiled.findings import finding
 from chipshift.compiled.request import Request
 from chipshift.errors import InputError
 
@@ -132,28 +133,39 @@ def _entry(request: Request, devices: list[Any]) -> Program:
     try:
         lowered = function.lower(*arguments)
     except Exception as error:  # the user's code, whatever it raises
-        from chipshift.compiled.torch_program import finding
-
-        found = finding(error, request.path)
-        return Program(None, failure=f"tracing failed: {found['message']}", findings=(found,))
+        return _stopped(error, request)
     return Program(lowered, mesh.axis_names, sizes, _names(arguments))
 
 
 def _torch(request: Request, devices: list[Any]) -> Program:
     """A PyTorch module through torchax."""
-    from chipshift.compiled.torch_program import finding, make_model, trace
+    from chipshift.compiled.aliasing import aliasing
+    from chipshift.compiled.torch_program import batch_axes, checked, make_model, trace
 
     mesh = _mesh(request, devices, "fsdp")
     sizes = tuple(mesh.shape[name] for name in mesh.axis_names)
+    replicas = prod(mesh.shape[axis] for axis in batch_axes(mesh))
+    wrong: tuple[dict[str, Any], ...] = ()
     try:
-        step, arguments = trace(request, mesh, make_model(request))
+        made = checked(request, make_model(request, replicas))
+        wrong = aliasing(made.module, made.inputs, made.loss, request.path)
+        step, arguments = trace(mesh, made)
         lowered = step.lower(*arguments)
     except InputError:
         raise
     except Exception as error:  # the user's code, whatever it raises
-        found = finding(error, request.path)
-        return Program(None, failure=f"tracing failed: {found['message']}", findings=(found,))
-    return Program(lowered, mesh.axis_names, sizes, _names(arguments))
+        return _stopped(error, request, wrong)
+    return Program(lowered, mesh.axis_names, sizes, _names(arguments), findings=wrong)
+
+
+def _stopped(
+    error: Exception, request: Request, before: tuple[dict[str, Any], ...] = ()
+) -> Program:
+    """No program: what stopped the trace of the user's code, and what was found before."""
+    found = finding(error, request.path)
+    return Program(
+        None, failure=f"the trace stopped: {found['message']}", findings=(found, *before)
+    )
 
 
 def _file(request: Request, devices: list[Any]) -> Program:

@@ -8,6 +8,7 @@ from typing import Any
 
 from chipshift.compiled.hlo.collectives import Collective, by_axis, read_collectives
 from chipshift.compiled.hlo.cycles import read_cycles
+from chipshift.compiled.hlo.flops import matmul_flops
 from chipshift.compiled.hlo.groups import MeshAxes
 from chipshift.compiled.hlo.module import parse
 from chipshift.compiled.hlo.padding import Padded, arguments, results
@@ -32,7 +33,7 @@ def read(request: Request, program: Program, compiled: Any) -> dict[str, Any]:
     cycles = read_cycles(module)
     return {
         "memory_bytes": memory(request, compiled),
-        "collectives": [_as_dict(one) for one in by_axis(found)],
+        "collectives": [_summed(one, found) for one in by_axis(found)],
         "places": [_place(one) for one in sorted(found, key=lambda c: -c.bytes)],
         "padding": _padding(padded, made),
         "largest": _largest(made),
@@ -41,9 +42,16 @@ def read(request: Request, program: Program, compiled: Any) -> dict[str, Any]:
             "by_kind": cycles.by_kind,
             "without": [list(kernel) for kernel in cycles.without],
         },
-        "flops_per_device": None,
+        "flops": {"matmuls": matmul_flops(module), "by_cost_analysis": _cost_analysis(compiled)},
         "instructions": sum(len(c.instructions) for c in module.computations.values()),
     }
+
+
+def _cost_analysis(compiled: Any) -> float | None:
+    """FLOP by the compiler's own count, in which a loop's body stands once; None where it has
+    none."""
+    analysis = getattr(compiled, "cost_analysis", lambda: None)()
+    return float(analysis["flops"]) if analysis and "flops" in analysis else None
 
 
 def memory(request: Request, compiled: Any) -> dict[str, int | None]:
@@ -86,13 +94,23 @@ def _as_dict(one: Collective) -> dict[str, Any]:
         "count_per_step": one.count,
         "bytes_per_device_per_step": one.bytes,
         "algorithm": one.algorithm,
-        "overlapped": one.overlapped,
         "windowed": one.windowed,
     }
 
 
+def _summed(one: Collective, found: tuple[Collective, ...]) -> dict[str, Any]:
+    """A kind over an axis, with the share of its bytes that computation runs beside."""
+    same = [c for c in found if (c.kind, c.axis, c.group) == (one.kind, one.axis, one.group)]
+    hidden = sum(c.bytes for c in same if c.overlapped)
+    return _as_dict(one) | {"overlapped_fraction": hidden / one.bytes if one.bytes else 0.0}
+
+
 def _place(one: Collective) -> dict[str, Any]:
-    return _as_dict(one) | {"where": one.where, "source": list(one.source or ()) or None}
+    return _as_dict(one) | {
+        "overlapped": one.overlapped,
+        "where": one.where,
+        "source": list(one.source) if one.source else None,
+    }
 
 
 def _padding(held: list[Padded], made: list[Padded]) -> dict[str, Any]:

@@ -10,16 +10,10 @@ _EXCEEDS = re.compile(
     r"(?:temporaries|arguments|outputs|[Uu]sed)[^(]*?\(?([\d.]+)([KMGT]?)\)? "
     r"(?:exceeds available HBM \(|of )([\d.]+)([KMGT]?)"
 )
-_LARGEST = re.compile(
-    r"Size: ([\d.]+)([KMGT]?)(?:.*?Operator: op_name=\"([^\"]*)\")?(?:.*?source_file=\"([^\"]*)\""
-    r" source_line=(\d+))?.*?Shape: (\S+)",
-    re.DOTALL,
-)
 
 
 def explain(message: str) -> dict[str, Any]:
-    """``reason`` and, for out of memory, the bytes wanted, the bytes there and the largest
-    allocations that the compiler lists."""
+    """``reason`` and, for out of memory, the bytes wanted and the bytes there."""
     first = message.strip().split("\n", 1)[0]
     if "RESOURCE_EXHAUSTED" not in message:
         return {"reason": first[:600]}
@@ -27,20 +21,7 @@ def explain(message: str) -> dict[str, Any]:
     out: dict[str, Any] = {"reason": first[:600], "out_of_memory": True}
     if found:
         wanted, available = _bytes(*found.groups()[:2]), _bytes(*found.groups()[2:])
-        out |= {
-            "wanted_bytes": wanted,
-            "available_bytes": available,
-            "short_bytes": wanted - available,
-        }
-    out["largest"] = [
-        {
-            "bytes": _bytes(size, unit),
-            "where": where or "",
-            "source": [file, int(line)] if file else None,
-            "shape": shape,
-        }
-        for size, unit, where, file, line, shape in _LARGEST.findall(message)[:10]
-    ]
+        out |= {"wanted_bytes": wanted, "available_bytes": available}
     return out
 
 

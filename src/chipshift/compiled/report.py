@@ -5,15 +5,10 @@ from __future__ import annotations
 from typing import Any
 
 from chipshift.compiled.expected import expected
+from chipshift.compiled.planned import beside, sources
 from chipshift.compiled.request import Request
-from chipshift.compiled.seconds import estimated_time
+from chipshift.compiled.seconds import attention_kernel_flops, estimated_time
 from chipshift.machines.machine import Machine
-
-PLANNED_WITHIN = 0.02
-"""Bytes above the arithmetic, relative, from which a collective counts as the compiler's own."""
-
-SMALL_SHARE = 0.01
-"""Collectives below this share of all bytes are listed but never called unplanned."""
 
 
 def report(
@@ -21,27 +16,29 @@ def report(
 ) -> dict[str, Any]:
     """One compilation as data; what the compiler did not say is null."""
     memory = _memory(machine, outcome)
-    collectives = outcome.get("collectives", [])
     found = {
         "schema": "chipshift/compile/1",
         "machine": machine.name,
         "program": request.program,
+        "plan": request.plan or None,
+        "notes": list(request.notes),
         "mode": request.mode,
         "compiled": bool(outcome.get("compiled")),
         "reason": outcome.get("reason"),
         "memory_bytes": memory,
-        "short_bytes": outcome.get("short_bytes"),
-        "collectives": _beside_expected(request, collectives),
+        "short_bytes": short(memory),
+        "collectives": _collectives(request, outcome),
         "places": outcome.get("places", [])[:40],
         "estimated_time_s": _seconds(request, machine, outcome),
         "padding": outcome.get("padding", {"bytes": None, "fraction": None}),
         "largest": outcome.get("largest", []),
-        "flops_per_device": outcome.get("flops_per_device"),
+        "flops_per_device": _flops(request, machine, outcome),
         "compile_time_s": outcome.get("compile_time_s"),
         "lower_time_s": outcome.get("lower_time_s"),
         "cached": cached,
         "versions": {"jax": None, "jaxlib": None, "libtpu": None, **outcome.get("versions", {})},
         "findings": outcome.get("findings", []),
+        "nearest_fit": None,
         "also": [],
         "against": None,
     }
@@ -56,6 +53,20 @@ def _seconds(request: Request, machine: Machine, outcome: dict[str, Any]) -> dic
     return estimated_time(outcome, request.config, machine)
 
 
+def _flops(request: Request, machine: Machine, outcome: dict[str, Any]) -> float | None:
+    """Of the matmuls, and of the built-in step's attention kernels by their shapes; null where a
+    kernel of the user's own stands in the program, whose work nobody states."""
+    found = outcome.get("flops")
+    kernels = outcome["cycles"]["without"] if found else []
+    if not found or any("splash" not in name for _, name, _ in kernels):
+        return None
+    if kernels and request.config is None:
+        return None
+    cfg = request.config
+    attention = attention_kernel_flops(cfg, machine) if kernels and cfg is not None else 0.0
+    return float(found["matmuls"]) + attention
+
+
 def _memory(machine: Machine, outcome: dict[str, Any]) -> dict[str, Any]:
     said = dict(outcome.get("memory_bytes") or {})
     available = outcome.get("available_bytes") or said.get("available")
@@ -63,47 +74,32 @@ def _memory(machine: Machine, outcome: dict[str, Any]) -> dict[str, Any]:
         available = int(machine.chip.value("usable_hbm_bytes_per_device"))
     keys = ("arguments", "outputs", "temporaries", "peak")
     memory = {key: said.get(key) for key in keys}
-    if memory["temporaries"] is None and outcome.get("wanted_bytes"):
-        memory["temporaries"] = outcome["wanted_bytes"]  # what the compiler says it would need
+    if memory["peak"] is None:
+        memory["peak"] = outcome.get("wanted_bytes")  # what the compiler says it would need
     return memory | {"available": available}
+
+
+def short(memory: dict[str, Any]) -> int | None:
+    """Bytes too much, None where it fits or is not known."""
+    if memory["peak"] is None or memory["available"] is None:
+        return None
+    return (
+        int(memory["peak"] - memory["available"]) if memory["peak"] > memory["available"] else None
+    )
 
 
 def _fits(found: dict[str, Any]) -> bool | None:
     memory = found["memory_bytes"]
-    if found["compiled"] and memory["peak"] is not None and memory["available"] is not None:
-        return bool(memory["peak"] <= memory["available"])
-    return False if found["short_bytes"] else None
+    if found["short_bytes"]:
+        return False
+    known = memory["peak"] is not None and memory["available"] is not None
+    return True if found["compiled"] and known else None
 
 
-def _beside_expected(request: Request, found: list[dict[str, Any]]) -> list[dict[str, Any]]:
-    """Each collective with the arithmetic's bytes for its kind and axis, largest first; kinds that
-    the arithmetic expects and the program lacks are listed with none."""
-    if request.config is None:
-        return [one | {"expected_bytes_per_device_per_step": None} for one in found]
-    wanted = expected(request.config)
-    total = sum(one["bytes_per_device_per_step"] for one in found) or 1.0
-    rows = []
-    for one in found:
-        sent = one["bytes_per_device_per_step"]
-        plan = wanted.pop((one["kind"], one["mesh_axis"]), 0.0)
-        small = sent - plan <= SMALL_SHARE * total
-        rows.append(
-            one
-            | {
-                "expected_bytes_per_device_per_step": plan,
-                "planned": small or sent <= plan * (1 + PLANNED_WITHIN),
-            }
-        )
-    for (kind, axis), sent in wanted.items():
-        rows.append(
-            {
-                "kind": kind,
-                "mesh_axis": axis,
-                "count_per_step": 0,
-                "bytes_per_device_per_step": 0.0,
-                "algorithm": "",
-                "expected_bytes_per_device_per_step": sent,
-                "planned": True,
-            }
-        )
-    return rows
+def _collectives(request: Request, outcome: dict[str, Any]) -> list[dict[str, Any]]:
+    """Beside the plan's arithmetic where the program is the built-in step, else as they are."""
+    found, places = outcome.get("collectives", []), outcome.get("places", [])
+    if request.config is not None:
+        return beside(found, places, expected(request.config)) if found else []
+    unknown = {"expected_bytes_per_device_per_step": None, "planned": None, "instead_of": None}
+    return [one | unknown | {"sources": sources(one, places)} for one in found]

@@ -36,7 +36,8 @@ class Request:
     Attributes:
         kind: ``job`` (the built-in step), ``entry`` (a user's JAX step), ``torch`` (a user's
             module) or ``hlo`` (a file).
-        config: of the built-in step, else None.
+        config: of the built-in step, else None; plan: as ``--plan`` takes it; notes: where the
+            step departs from the job.
         entry: ``package.module:function`` of the user's code.
         file: StableHLO or HLO text.
         path: folders to import the user's code from.
@@ -44,6 +45,7 @@ class Request:
         mesh: (axis, size) for programs whose mesh is not the built-in step's.
         options: compiler options besides the mode's.
         keep: file to write the optimised program to, "" = none.
+        detail: where it does not fit, find out what is the largest, which compiles once more.
     """
 
     kind: str
@@ -51,12 +53,15 @@ class Request:
     target: Target
     mode: str = "fast"
     config: Config | None = None
+    plan: str = ""
+    notes: tuple[str, ...] = ()
     entry: str = ""
     file: str = ""
     path: tuple[str, ...] = ()
     mesh: tuple[tuple[str, int], ...] = ()
     options: tuple[tuple[str, Any], ...] = ()
     keep: str = ""
+    detail: bool = True
 
     @property
     def compiler_options(self) -> dict[str, Any]:
@@ -74,7 +79,7 @@ def from_json(text: str) -> Request:
     values["target"] = Target(**values["target"])
     if values["config"] is not None:
         values["config"] = config_from(values["config"])
-    values["path"] = tuple(values["path"])
+    values["path"], values["notes"] = tuple(values["path"]), tuple(values["notes"])
     values["mesh"] = tuple((name, size) for name, size in values["mesh"])
     values["options"] = tuple((name, value) for name, value in values["options"])
     return Request(**values)

@@ -20,6 +20,7 @@ from chipshift.compiled.request import Request
 
 Progress = Callable[[str, float], None]
 
+TIMEOUT_S = 1800.0
 MEMORY_LIMIT_BYTES = 12 * 2**30
 POLL_S = 0.2
 
@@ -27,7 +28,7 @@ POLL_S = 0.2
 def run(
     request: Request,
     *,
-    timeout_s: float = 1800.0,
+    timeout_s: float = TIMEOUT_S,
     memory_limit_bytes: int = MEMORY_LIMIT_BYTES,
     progress: Progress | None = None,
 ) -> dict[str, Any]:

@@ -5,6 +5,7 @@ from __future__ import annotations
 
 import functools
 import tomllib
+from collections.abc import Iterator
 from importlib import resources
 from typing import Any
 
@@ -14,7 +15,7 @@ from chipshift.fabric import Placement, assign, collective_time, group, links
 from chipshift.machines.machine import Machine
 from chipshift.models.ops import attention_flops, mean_keys
 from chipshift.roofline import time as roof
-from chipshift.roofline.kernels import attention_kernel
+from chipshift.roofline.kernels import AttentionKernel, attention_kernel
 from chipshift.worked import plain
 
 AXES = ("dp", "fsdp", "ep", "cp", "tp")
@@ -54,26 +55,43 @@ def attention_seconds(cfg: Config, machine: Machine) -> float:
     """Time of a step's attention kernels on one device at the share of the peak that the chip's
     kernel is measured to reach: causal scores and values, forward, again where recomputed, and
     backward."""
+    total = 0.0
+    for kernel, keys, flop in _attention(cfg, machine):
+        peak, share = kernel.peak_flop_per_s, roof.attention_share
+        forward = roof.attention_compute_time(
+            flop, peak, share(keys, kernel.e_forward, kernel.s_half_forward)
+        )
+        backward = roof.attention_compute_time(
+            flop * kernel.backward_flops, peak,
+            share(keys, kernel.e_backward, kernel.s_half_backward),
+        )  # fmt: skip
+        total += float(forward * _forwards(cfg) + backward)
+    return total
+
+
+def attention_kernel_flops(cfg: Config, machine: Machine) -> float:
+    """FLOP of the same kernels, which the compiled program does not show."""
+    total = 0.0
+    for kernel, _, flop in _attention(cfg, machine):
+        total += flop * (_forwards(cfg) + float(kernel.backward_flops))
+    return total
+
+
+def _forwards(cfg: Config) -> int:
     kept, moved = choice(cfg.remat)
-    forwards = 1 if "attention" in {*kept, *moved} else 2
+    return 1 if "attention" in {*kept, *moved} else 2
+
+
+def _attention(cfg: Config, machine: Machine) -> Iterator[tuple[AttentionKernel, Any, float]]:
+    """(kernel, mean keys a query, forward FLOP a step on one device) of each kind of layer."""
     dp, fsdp, ep, cp, tp = cfg.mesh
     tokens = cfg.batch * cfg.seq_len / (dp * fsdp * ep * cp)
-    total = 0.0
     for unit, repeats in cfg.segments:
         for block in unit:
             kernel = attention_kernel(machine.chip, float(block.head_dim))
             keys = mean_keys(cfg.seq_len, min(block.window or cfg.seq_len, cfg.seq_len), 1.0)
             flop = attention_flops(tokens, keys, block.heads / tp, block.head_dim, block.v_head_dim)
-            peak, share = kernel.peak_flop_per_s, roof.attention_share
-            forward = roof.attention_compute_time(
-                flop, peak, share(keys, kernel.e_forward, kernel.s_half_forward)
-            )
-            backward = roof.attention_compute_time(
-                flop * kernel.backward_flops, peak,
-                share(keys, kernel.e_backward, kernel.s_half_backward),
-            )  # fmt: skip
-            total += float(forward * forwards + backward) * repeats
-    return total * cfg.accumulation
+            yield kernel, keys, float(plain(flop)) * repeats * cfg.accumulation
 
 
 def exposed_seconds(places: list[dict[str, Any]], cfg: Config, machine: Machine) -> float:

@@ -1,14 +1,15 @@
 """A user's PyTorch module traced into JAX through torchax, parameters on the meta device.
 
-What stops the trace becomes a finding with the user's file and line and the way out.
+What stops the trace becomes a finding (findings.py), and so does what it would silently get wrong
+(aliasing.py).
 """
 
 from __future__ import annotations
 
-import traceback
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass
+from math import prod
 from pathlib import Path
 from typing import Any
 
@@ -16,78 +17,35 @@ from chipshift.compiled.request import Request
 from chipshift.errors import InputError
 
 SEQUENCE = 2048
-"""Positions of the example input of a model given as a config."""
+"""Positions of the example input of a model given as a config, or as many as it has."""
+
+COLUMNS = (
+    "q_proj", "k_proj", "v_proj", "qkv_proj", "query_key_value", "gate_proj", "up_proj",
+    "gate_up_proj", "fc1", "w1", "w3", "lm_head", "embed_tokens", "wte",
+)  # fmt: skip
+ROWS = ("o_proj", "out_proj", "dense_4h_to_h", "down_proj", "fc2", "w2")
+"""Parameters that tp cuts by their outputs (rows of an embedding) and by their inputs."""
 
 
 @dataclass(frozen=True)
-class Cause:
-    """An exception of the trace, recognised by its type's name and words in its text."""
+class Made:
+    """A user's module, example inputs, and the loss of its output and those."""
 
-    types: tuple[str, ...]
-    words: tuple[str, ...]
-    rule: str
-    message: str
-    instead: str
+    module: Any
+    inputs: tuple[Any, ...]
+    loss: Callable[..., Any]
 
 
-CAUSES = (
-    Cause(
-        ("OperatorNotFound",), (), "no-lowering",
-        "this operator has no lowering for the TPU through torchax",
-        "write it with operators that have one, or register a JAX implementation with "
-        "torchax.ops.jaten.op; on TorchTPU check its own list of operators",
-    ),
-    Cause(
-        ("TracerBoolConversionError",), (), "branch-on-tensor",
-        "a Python branch on the value of a tensor",
-        "torch.where or torch.cond, or decide from shapes and configuration instead",
-    ),
-    Cause(
-        ("ConcretizationTypeError",), ("shape bool[]",), "branch-on-tensor",
-        "a Python branch on the value of a tensor",
-        "torch.where or torch.cond, or decide from shapes and configuration instead",
-    ),
-    Cause(
-        ("NonConcreteBooleanIndexError",), (), "data-dependent-shape",
-        "a boolean mask picks rows, so the shape depends on data",
-        "keep the full shape and mask with torch.where, or a fixed capacity",
-    ),
-    Cause(
-        ("ConcretizationTypeError", "TracerIntegerConversionError", "TracerArrayConversionError"),
-        ("nonzero", "unique", "repeat", "size argument"), "data-dependent-shape",
-        "a shape that depends on data",
-        "a fixed size known before the step: pad, or bucket the lengths",
-    ),
-    Cause(
-        ("ConcretizationTypeError", "TracerIntegerConversionError", "TracerArrayConversionError"),
-        (), "host-read",
-        "the value of a tensor is read on the host inside the step (.item(), int(), numpy())",
-        "keep it on the device, or read it after the step",
-    ),
-    Cause(
-        (), ("is not a valid index", "view_as", "in-place", "inplace", "Can't modify"),
-        "in-place-alias",
-        "an in-place write to a view, which has no aliasing meaning in a traced program",
-        "assign a new tensor: torch.index_put, torch.scatter or slicing and torch.cat",
-    ),
-    Cause(
-        ("NotImplementedError",), ("meta",), "no-meta-kernel",
-        "this operator cannot run without data (no meta kernel)",
-        "build the module so that it does not compute while it is constructed",
-    ),
-)  # fmt: skip
-
-
-def make_model(request: Request) -> Any:
+def make_model(request: Request, replicas: int) -> Any:
     """What the user's function returns, built on the meta device; or a Hugging Face config's model
-    with a causal language model's loss on one sequence a device.
+    with a causal language model's loss on one sequence a replica.
 
     Raises:
         InputError: the function cannot be imported, or transformers is not installed.
     """
     _, torch = _import()
     if request.entry.endswith(".json"):
-        return _from_config(torch, request)
+        return _from_config(torch, request, replicas)
     from chipshift.compiled.programs import imported
 
     make = imported(request)
@@ -95,22 +53,27 @@ def make_model(request: Request) -> Any:
         return make()
 
 
-def _from_config(torch: Any, request: Request) -> Any:
+def _from_config(torch: Any, request: Request, replicas: int) -> Any:
     try:
         import transformers
     except ImportError:
         raise InputError(
-            "--torch CONFIG.json needs transformers: pip install transformers"
+            "--torch CONFIG.json needs transformers: pip install 'chipshift[torch]'"
         ) from None
     try:
         config = transformers.AutoConfig.from_pretrained(str(Path(request.entry)))
-    except (OSError, ValueError) as error:
-        raise InputError(f"--torch {request.entry}: {error}") from None
-    config.use_cache = False
+        config.use_cache = False
+        with torch.device("meta"):
+            build: Any = transformers.AutoModelForCausalLM
+            model = build.from_config(config, attn_implementation="eager")
+    except (OSError, ValueError, KeyError, TypeError) as error:
+        first = str(error).strip().split("\n", 1)[0]
+        raise InputError(
+            f"--torch {request.entry}: transformers makes no causal language model of it ({first})"
+        ) from None
+    length = min(SEQUENCE, getattr(config, "max_position_embeddings", None) or SEQUENCE)
     with torch.device("meta"):
-        build: Any = transformers.AutoModelForCausalLM
-        model = build.from_config(config, attn_implementation="eager")
-        ids = torch.zeros((request.target.devices, SEQUENCE), dtype=torch.int64)
+        ids = torch.zeros((replicas, length), dtype=torch.int64)
 
     def loss(out: Any, ids: Any) -> Any:
         logits = out.logits[:, :-1].float()
@@ -121,15 +84,37 @@ def _from_config(torch: Any, request: Request) -> Any:
     return model, (ids,), loss
 
 
-def trace(request: Request, mesh: Any, made: Any) -> tuple[Any, tuple[Any, ...]]:
-    """A jitted function (loss and gradients) and its abstract arguments.
+def batch_axes(mesh: Any) -> tuple[str, ...]:
+    """Mesh axes over which inputs are cut: dp and fsdp, on a mesh of other names the first."""
+    return tuple(a for a in ("dp", "fsdp") if a in mesh.shape) or (mesh.axis_names[0],)
 
-    ``made`` is what the user's ``make_model()`` returned: (module, example inputs, loss function of
-    the module's output). Parameters are cut over the mesh's first axis by their largest dimension
-    that divides, inputs by their first.
+
+def parameter_spec(mesh: Any, name: str, shape: tuple[int, ...]) -> tuple[Any, ...]:
+    """Mesh axis of each dimension of a parameter.
+
+    tp cuts what is named as in Hugging Face's decoders: outputs of the projections into attention
+    and feed-forward, inputs of those out of them, rows of an embedding. fsdp (on a mesh of other
+    names the first axis) cuts the largest other dimension that divides.
+    """
+    spec: list[Any] = [None] * len(shape)
+    words = name.split(".")
+    column, row = (any(w in words for w in names) for names in (COLUMNS, ROWS))
+    tp = 0 if column else 1 if row and len(shape) > 1 else None
+    if tp is not None and shape and mesh.shape.get("tp", 1) > 1:
+        spec[tp] = "tp" if shape[tp] % mesh.shape["tp"] == 0 else None
+    axis = "fsdp" if "fsdp" in mesh.shape else None if "dp" in mesh.shape else mesh.axis_names[0]
+    for dim in sorted(range(len(shape)), key=lambda d: -shape[d]):
+        if axis and spec[dim] is None and shape[dim] % mesh.shape[axis] == 0:
+            spec[dim] = axis
+            break
+    return tuple(spec)
+
+
+def trace(mesh: Any, made: Made) -> tuple[Any, tuple[Any, ...]]:
+    """A jitted function (loss and gradients, cut as the parameters are) and its abstract arguments.
 
     Raises:
-        InputError: ``made`` has another form, or torchax is not installed.
+        InputError: torchax is not installed.
     """
     torchax, torch = _import()
     import jax
@@ -138,33 +123,39 @@ def trace(request: Request, mesh: Any, made: Any) -> tuple[Any, tuple[Any, ...]]
     from jax.sharding import PartitionSpec as P
     from torchax.interop import jax_view, torch_view
 
-    module, inputs, loss = _checked(request, made)
-    axis = mesh.axis_names[0]
-    size = mesh.shape[axis]
     env = torchax.default_env()
 
-    def abstract(tensor: Any, batch: bool) -> Any:
-        shape = tuple(tensor.shape)
-        spec = [None] * len(shape)
-        dims = [0] if batch else sorted(range(len(shape)), key=lambda d: -shape[d])
-        for dim in dims[:1] if not batch else dims:
-            if shape and shape[dim] % size == 0:
-                spec[dim] = axis
+    def abstract(tensor: Any, spec: tuple[Any, ...]) -> Any:
         dtype = jnp.dtype(str(tensor.dtype).removeprefix("torch."))
         dtype = jnp.dtype("int32") if dtype == jnp.dtype("int64") else dtype
-        return jax.ShapeDtypeStruct(shape, dtype, sharding=NamedSharding(mesh, P(*spec)))
+        sharding = NamedSharding(mesh, P(*spec))
+        return jax.ShapeDtypeStruct(tuple(tensor.shape), dtype, sharding=sharding)
 
-    params = {n: abstract(p, False) for n, p in module.named_parameters()}
-    buffers = {n: abstract(b, False) for n, b in module.named_buffers()}
-    examples = tuple(abstract(x, True) for x in inputs)
+    def parameter(name: str, tensor: Any) -> Any:
+        return abstract(tensor, parameter_spec(mesh, name, tuple(tensor.shape)))
+
+    over = batch_axes(mesh)
+    replicas = prod(mesh.shape[axis] for axis in over)
+
+    def example(tensor: Any) -> Any:
+        cut = tensor.ndim > 0 and tensor.shape[0] % replicas == 0
+        return abstract(tensor, (over,) if cut else ())
+
+    params = {n: parameter(n, p) for n, p in made.module.named_parameters()}
+    buffers = {n: parameter(n, b) for n, b in made.module.named_buffers()}
+    examples = tuple(example(x) for x in made.inputs)
 
     def value(params: Any, buffers: Any, *inputs: Any) -> Any:
         with env:
             held = torch_view({**params, **buffers})
-            out = torch.func.functional_call(module, held, torch_view(inputs), tie_weights=False)
-            return jax_view(loss(out, *torch_view(inputs)))
+            given = torch_view(inputs)
+            out = torch.func.functional_call(made.module, held, given, tie_weights=False)
+            return jax_view(made.loss(out, *given))
 
-    step = jax.jit(jax.value_and_grad(value))
+    whole = NamedSharding(mesh, P())
+    step = jax.jit(
+        jax.value_and_grad(value), out_shardings=(whole, {n: p.sharding for n, p in params.items()})
+    )
     return step, (params, buffers, *examples)
 
 
@@ -206,51 +197,25 @@ def _named_overloads(torch: Any) -> Iterator[None]:
         packet.__getattr__ = found
 
 
-def _checked(request: Request, made: Any) -> tuple[Any, tuple[Any, ...], Callable[..., Any]]:
+def checked(request: Request, made: Any) -> Made:
+    """The module, example inputs and loss that ``make_model()`` returned.
+
+    Raises:
+        InputError: it returned something else.
+    """
     if not isinstance(made, tuple) or len(made) != 3 or not callable(made[2]):
         raise InputError(
             f"'{request.entry}' must return (module, example inputs, loss function), "
             f"found {type(made).__name__}"
         )
     module, inputs, loss = made
-    inputs = inputs if isinstance(inputs, tuple) else (inputs,)
     if not hasattr(module, "named_parameters"):
         raise InputError(f"'{request.entry}': the first of three is no torch.nn.Module")
-    return module, inputs, loss
-
-
-def finding(error: BaseException, folders: tuple[str, ...]) -> dict[str, Any]:
-    """What stopped the trace, at the innermost line of the user's own code."""
-    file, line = _users_line(error, folders)
-    name, text = type(error).__name__, str(error)
-    cause = next((c for c in CAUSES if _matches(c, name, text)), None)
-    first = text.strip().split("\n", 1)[0][:300]
-    return {
-        "rule": cause.rule if cause else "trace-error",
-        "severity": "blocker",
-        "file": file,
-        "line": line,
-        "message": f"{cause.message}: {first}" if cause else f"{name}: {first}",
-        "instead": cause.instead if cause else "",
-    }
-
-
-def _matches(cause: Cause, name: str, text: str) -> bool:
-    of_type = not cause.types or name in cause.types
-    return of_type and (not cause.words or any(word in text for word in cause.words))
-
-
-def _users_line(error: BaseException, folders: tuple[str, ...]) -> tuple[str | None, int | None]:
-    roots = [Path(folder).resolve() for folder in folders]
-    own = Path(__file__).parents[1]
-    frames = traceback.extract_tb(error.__traceback__)
-    for frame in reversed(frames):
-        path = Path(frame.filename)
-        if "site-packages" in path.parts or own in path.parents or not path.exists():
-            continue
-        for root in roots:
-            if root in path.resolve().parents:
-                return path.resolve().relative_to(root).as_posix(), frame.lineno
-        if not frame.filename.startswith("<"):
-            return frame.filename, frame.lineno
-    return None, None
+    inputs = tuple(inputs) if isinstance(inputs, tuple | list) else (inputs,)
+    for number, one in enumerate(inputs):
+        if not hasattr(one, "dtype"):
+            raise InputError(
+                f"'{request.entry}': example input {number} is a {type(one).__name__}; expected "
+                "tensors, in the order of the module's forward"
+            )
+    return Made(module, inputs, loss)

@@ -2,22 +2,31 @@
 
 from __future__ import annotations
 
+import os
 from collections.abc import Iterator, Mapping
+from pathlib import Path
 from typing import Any
 
 from chipshift.report.lines import Line, Span, cut, indented, print_lines
-from chipshift.units import duration, gib, si
+from chipshift.units import duration, gib_or_mib, si
+
+Report = Mapping[str, Any]
 
 ROWS = 12
 """Collectives and tensors listed."""
 
+TENSORS = 6
+"""Largest tensors listed where it does not fit."""
 
-def print_compile(report: Mapping[str, Any]) -> None:
+SENT = "bytes_per_device_per_step"
+
+
+def print_compile(report: Report) -> None:
     """Print the screen of a compilation and of those beside it."""
     print_lines(screen(report))
 
 
-def screen(report: Mapping[str, Any], width: int = 100) -> Iterator[Line]:
+def screen(report: Report, width: int = 100) -> Iterator[Line]:
     """The lines of one report's JSON."""
     yield from _one(report, width)
     for other in report["also"]:
@@ -25,63 +34,106 @@ def screen(report: Mapping[str, Any], width: int = 100) -> Iterator[Line]:
         yield from _one(other, width)
     if report["also"]:
         yield []
-        yield from _side_by_side([report, *report["also"]])
+        yield from _side_by_side([report, *report["also"]], width)
     if report["against"]:
         yield []
         yield from _against(report["against"])
 
 
-def _one(r: Mapping[str, Any], width: int) -> Iterator[Line]:
+def _one(r: Report, width: int) -> Iterator[Line]:
     yield [
         Span(r["machine"], "bold"),
         Span(f"  {cut(r['program'], width - len(r['machine']) - 2)}"),
     ]
-    yield _verdict(r)
-    fit = r.get("nearest_fit")
-    if fit:
-        yield [
-            Span("  fits instead: ", "bold"),
-            Span(f"{fit['plan']} ({gib(fit['memory_bytes']['peak'])} at the peak)"),
-        ]
+    for note in r["notes"]:
+        yield from indented(note, width, 2)
+    yield from _verdict(r, width)
+    if r["fits"] is False:
+        yield from _too_large(r, width)
     yield from _memory(r)
     if r["collectives"]:
         yield []
         yield from _collectives(r, width)
-    yield from _tensors(r, width)
+    yield from _padding(r, width)
     for finding in r["findings"]:
-        place = f"{finding.get('file')}:{finding.get('line')}" if finding.get("file") else ""
-        yield [Span(f"  {finding['severity']}: ", "bold"), Span(f"{place} {finding['message']}")]
-        yield from indented(finding.get("instead", ""), width, 4)
+        yield from _finding(finding, width)
     spent = r["compile_time_s"]
     versions = ", ".join(f"{name} {version}" for name, version in r["versions"].items())
     how = ", from the cache" if r["cached"] else f", {duration(spent)} to compile" if spent else ""
-    yield [Span(f"  {r['mode']} mode{how}; {versions}", "dim")]
+    yield [Span(cut(f"  {r['mode']} mode{how}; {versions}", width), "dim")]
 
 
-def _verdict(r: Mapping[str, Any]) -> Line:
+def _verdict(r: Report, width: int) -> Iterator[Line]:
     memory = r["memory_bytes"]
     if r["fits"]:
         share = memory["peak"] / memory["available"]
-        return [
+        peak, available = gib_or_mib(memory["peak"]), gib_or_mib(memory["available"])
+        yield [
             Span("  fits: ", "bold green"),
-            Span(f"{gib(memory['peak'])} of {gib(memory['available'])} at the peak ({share:.0%})"),
+            Span(f"{peak} of {available} at the peak ({share:.0%})"),
         ]
-    if r["short_bytes"]:
-        return [Span("  does not fit: ", "bold red"), Span(f"{gib(r['short_bytes'])} too much")]
-    if not r["compiled"]:
-        return [Span("  did not compile: ", "bold red"), Span(str(r["reason"]))]
-    peak = memory["peak"]
-    return [Span(f"  compiled, {gib(peak)} at the peak" if peak is not None else "  compiled")]
+    elif r["fits"] is False:
+        room = f"{gib_or_mib(memory['peak'])} at the peak, {gib_or_mib(memory['available'])} there"
+        yield [
+            Span("  does not fit: ", "bold red"),
+            Span(f"{gib_or_mib(r['short_bytes'])} too much ({room})"),
+        ]
+    elif not r["compiled"]:
+        yield [Span("  did not compile", "bold red")]
+        if not r["findings"]:
+            yield from indented(str(r["reason"]), width, 4)
+    else:
+        peak = memory["peak"]
+        room = f", {gib_or_mib(peak)} at the peak" if peak is not None else ""
+        yield [Span(f"  compiled{room}")]
 
 
-def _memory(r: Mapping[str, Any]) -> Iterator[Line]:
+def _too_large(r: Report, width: int) -> Iterator[Line]:
+    """What is alive at the peak, and the plan nearest to this one that fits."""
+    fit = r["nearest_fit"]
+    if fit:
+        memory = fit["memory_bytes"]
+        peak, available = gib_or_mib(memory["peak"]), gib_or_mib(memory["available"])
+        yield [
+            Span("  fits instead: ", "bold"),
+            Span(f"--plan {fit['plan']}"),
+        ]
+        yield [Span(f"    {peak} of {available}, compiled to confirm", "dim")]
+    elif r["plan"]:
+        yield [Span("  no other plan was found that fits", "bold")]
+    if r["largest"]:
+        yield [Span("  largest temporaries at the peak", "bold")]
+    for tensor in r["largest"][:TENSORS]:
+        times = f"{tensor['count']} × " if tensor.get("count", 1) > 1 else ""
+        size = f"{times}{gib_or_mib(tensor['physical_bytes'])}"
+        line: Line = [Span(f"  {size:>16}  {tensor['shape']:<26}")]
+        made = place(tensor["source"]) or tensor["name"]
+        yield [*line, Span(f"  {_end(made, width - 48)}", "dim")]
+
+
+def place(source: Any) -> str:
+    """``file:line``, the file from the current folder on where it is in it."""
+    if not source:
+        return ""
+    file, line = source[0], source[1]
+    return f"{os.path.relpath(file) if Path(file).is_relative_to(Path.cwd()) else file}:{line}"
+
+
+def _end(words: str, room: int) -> str:
+    """The words, their beginning left out where they do not fit."""
+    return words if len(words) <= room else "…" + words[len(words) - room + 1 :]
+
+
+def _memory(r: Report) -> Iterator[Line]:
     parts = [
-        f"{name} {gib(r['memory_bytes'][name])}"
+        f"{name} {gib_or_mib(r['memory_bytes'][name])}"
         for name in ("arguments", "outputs", "temporaries")
         if r["memory_bytes"][name] is not None
     ]
     if parts:
         yield [Span("  " + ", ".join(parts))]
+    if r["flops_per_device"]:
+        yield [Span(f"  {si(r['flops_per_device'], 'FLOP')} a device in matmuls and attention")]
     if r["estimated_time_s"]:
         t = r["estimated_time_s"]
         yield [
@@ -93,77 +145,94 @@ def _memory(r: Mapping[str, Any]) -> Iterator[Line]:
         ]
 
 
-def _collectives(r: Mapping[str, Any], width: int) -> Iterator[Line]:
-    head = f"  {'Collective':<16}{'axis':<12}{'times':>8}{'sent a step':>14}{'expected':>14}"
-    yield [Span(head, "bold"), Span("  how", "bold")]
+def _collectives(r: Report, width: int) -> Iterator[Line]:
+    head = f"  {'Collective':<16}{'axis':<10}{'times':>8}{'sent a step':>13}{'by the plan':>13}"
+    yield [Span(f"{head}{'overlapped':>12}  how", "bold")]
     for one in r["collectives"][:ROWS]:
-        wanted = one.get("expected_bytes_per_device_per_step")
+        wanted = one["expected_bytes_per_device_per_step"]
+        hidden = one.get("overlapped_fraction")
         row = (
-            f"  {one['kind']:<16}{one['mesh_axis']:<12}{one['count_per_step']:>8,}"
-            f"{si(one['bytes_per_device_per_step'], 'B'):>14}"
-            f"{'–' if wanted is None else si(wanted, 'B'):>14}"
+            f"  {one['kind']:<16}{one['mesh_axis']:<10}{one['count_per_step']:>8,}"
+            f"{si(one[SENT], 'B'):>13}{'–' if wanted is None else si(wanted, 'B'):>13}"
+            f"{'–' if hidden is None else f'{hidden:.0%}':>12}"
         )
-        how = cut(one["algorithm"], width - len(row) - 14)
-        line: Line = [Span(row), Span(f"  {how}", "dim")]
-        yield line if one.get("planned", True) else [*line, Span("  unplanned", "yellow")]
+        yield [Span(row), Span(f"  {cut(one['algorithm'] or '', width - len(row) - 2)}", "dim")]
     for one in r["collectives"]:
-        if not one.get("planned", True):
-            yield from _where(r, one, width)
+        if one["planned"] is False:
+            yield from _unplanned(one, width)
 
 
-def _where(r: Mapping[str, Any], one: Mapping[str, Any], width: int) -> Iterator[Line]:
-    """The place in the source that an unplanned collective comes from."""
-    for place in r["places"]:
-        same = (place["kind"], place["mesh_axis"]) == (one["kind"], one["mesh_axis"])
-        if same and place["source"]:
-            file, line = place["source"]
-            words = f"{one['kind']} over {one['mesh_axis']} comes from {file}:{line}"
-            yield [Span("  " + cut(words, width - 2), "yellow")]
-            return
+def _unplanned(one: Mapping[str, Any], width: int) -> Iterator[Line]:
+    """What the plan did not call for, what it stands in for, and where it comes from."""
+    words = f"{one['kind']} over {one['mesh_axis']}"
+    more = one[SENT] - one["expected_bytes_per_device_per_step"]
+    instead = f", where the plan has {one['instead_of']}" if one["instead_of"] else ""
+    yield [
+        Span("  unplanned: ", "yellow"),
+        Span(cut(f"{si(more, 'B')} of {words}{instead}; it comes from", width - 13)),
+    ]
+    for source in one["sources"]:
+        where = place((source["file"], source["line"]))
+        yield [Span(f"    {_end(where, width - 20)}  {si(source[SENT], 'B')}", "dim")]
 
 
-def _tensors(r: Mapping[str, Any], width: int) -> Iterator[Line]:
+def _padding(r: Report, width: int) -> Iterator[Line]:
     padding = r["padding"]
     if padding.get("bytes"):
-        text = f"  padding of the arguments: {gib(padding['bytes'], 2)} ({padding['fraction']:.1%})"
-        yield [Span(text)]
+        size, share = gib_or_mib(padding["bytes"]), padding["fraction"]
+        yield [Span(f"  padding of the arguments: {size} ({share:.1%})")]
     worst = [t for t in padding.get("tensors", []) if t["physical_bytes"] >= 2**27][:3]
     for tensor in worst:
         grown = tensor["physical_bytes"] / max(tensor["logical_bytes"], 1)
         words = f"    {tensor['shape']} takes {grown:.1f}x its size: {tensor['name']}"
         yield [Span(cut(words, width), "dim")]
-    if r["fits"] is False or not r["compiled"]:
-        for tensor in r["largest"][:5]:
-            size = tensor.get("physical_bytes", tensor.get("bytes", 0))
-            words = f"    {gib(size)} {tensor['shape']}: {tensor.get('name', tensor.get('where'))}"
-            yield [Span(cut(words, width))]
 
 
-def _side_by_side(reports: list[Mapping[str, Any]]) -> Iterator[Line]:
-    yield [Span(f"  {'':<24}" + "".join(f"{r['machine']:>18}" for r in reports), "bold")]
-    for label, path in (("peak", "peak"), ("available", "available"), ("arguments", "arguments")):
-        values = [r["memory_bytes"][path] for r in reports]
-        cells = "".join(f"{'–' if v is None else gib(v):>18}" for v in values)
+def _finding(finding: Mapping[str, Any], width: int) -> Iterator[Line]:
+    where = f"{finding['file']}:{finding['line']} " if finding.get("file") else ""
+    yield [Span(f"  {finding['severity']}: ", "bold"), Span(f"{where}{finding['rule']}")]
+    yield from indented(finding["message"], width, 4)
+    if finding.get("instead"):
+        yield from indented(f"instead: {finding['instead']}", width, 4)
+
+
+def _side_by_side(reports: list[Report], width: int) -> Iterator[Line]:
+    room = min(18, (width - 26) // len(reports))
+    yield [Span(f"  {'':<24}" + "".join(f"{r['machine']:>{room}}" for r in reports), "bold")]
+    for label in ("peak", "available", "arguments", "temporaries"):
+        values = [r["memory_bytes"][label] for r in reports]
+        cells = "".join(f"{'–' if v is None else gib_or_mib(v):>{room}}" for v in values)
         yield [Span(f"  {label:<24}{cells}")]
-    kinds = sorted({(c["kind"], c["mesh_axis"]) for r in reports for c in r["collectives"]})
-    for kind, axis in kinds:
-        cells = ""
-        for r in reports:
-            sent = sum(
-                c["bytes_per_device_per_step"]
-                for c in r["collectives"]
-                if (c["kind"], c["mesh_axis"]) == (kind, axis)
-            )
-            cells += f"{si(sent, 'B') if sent else '–':>18}"
-        yield [Span(f"  {kind + ' ' + axis:<24}{cells}")]
+    rows = [("FLOP", [r["flops_per_device"] or 0.0 for r in reports], "FLOP")]
+    for kind, axis in sorted(
+        {(c["kind"], c["mesh_axis"]) for r in reports for c in r["collectives"]}
+    ):
+        rows.append((f"{kind} {axis}", [_sent(r, kind, axis) for r in reports], "B"))
+    for label, sums, unit in rows:
+        cells = "".join(f"{si(value, unit) if value else '–':>{room}}" for value in sums)
+        yield [Span(f"  {label:<24}{cells}")]
+
+
+def _sent(r: Report, kind: str, axis: str) -> float:
+    same = [c for c in r["collectives"] if (c["kind"], c["mesh_axis"]) == (kind, axis)]
+    return float(sum(c[SENT] for c in same))
 
 
 def _against(a: Mapping[str, Any]) -> Iterator[Line]:
     yield [Span(f"Against {a['file']}", "bold")]
+    changed = False
     for name, change in (a["memory_bytes"] or {}).items():
         if change:
-            yield [Span(f"  {name:<24}{'+' if change > 0 else '-'}{gib(abs(change), 2)}")]
+            changed = True
+            yield [Span(f"  {name:<24}{'+' if change > 0 else '-'}{gib_or_mib(abs(change))}")]
     for one in a["collectives"][:ROWS]:
+        changed = True
         sign = "+" if one["change"] > 0 else "-"
         words = f"{one['kind']} {one['mesh_axis']}"
         yield [Span(f"  {words:<24}{sign}{si(abs(one['change']), 'B')}")]
+    for name, change in (a["estimated_time_s"] or {}).items():
+        if change:
+            changed = True
+            yield [Span(f"  time, {name:<18}{'+' if change > 0 else '-'}{duration(abs(change))}")]
+    if not changed:
+        yield [Span("  nothing changed")]

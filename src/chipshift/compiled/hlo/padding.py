@@ -59,7 +59,4 @@ def _is_fused(module: Module, name: str) -> bool:
 
 
 def _padded(name: str, shape: Shape, argument: bool, source: tuple[str, int] | None) -> Padded:
-    dims = ",".join(str(d) for d in shape.dims)
-    return Padded(
-        name, f"{shape.dtype}[{dims}]", shape.bytes, shape.physical_bytes, argument, source
-    )
+    return Padded(name, str(shape), shape.bytes, shape.physical_bytes, argument, source)

@@ -33,6 +33,9 @@ class Shape:
     tiles: tuple[tuple[int, ...], ...] = ()
     space: int = 0
 
+    def __str__(self) -> str:
+        return f"{self.dtype}[{','.join(str(d) for d in self.dims)}]"
+
     @property
     def bytes(self) -> int:
         """Logical bytes."""

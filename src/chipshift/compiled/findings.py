@@ -1,0 +1,113 @@
+"""What stopped a trace, or makes it wrong: the user's file and line, and the way out.
+
+Rules are named as the audit's (docs/rules), which finds the same in code that is not run.
+"""
+
+from __future__ import annotations
+
+import traceback
+from collections.abc import Iterable
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+
+@dataclass(frozen=True)
+class Cause:
+    """An exception of the trace, recognised by its type's name and words in its text."""
+
+    types: tuple[str, ...]
+    words: tuple[str, ...]
+    rule: str
+    message: str
+    instead: str
+
+
+CAUSES = (
+    Cause(
+        ("OperatorNotFound",), (), "op-not-lowered",
+        "this operator has no lowering for the TPU through torchax",
+        "write it with operators that have one, or register a JAX implementation with "
+        "torchax.ops.jaten.op; on TorchTPU check its own list of operators",
+    ),
+    Cause(
+        ("TracerBoolConversionError",), (), "data-dependent-branch",
+        "a Python branch on the value of a tensor",
+        "torch.where or torch.cond, or decide from shapes and configuration instead",
+    ),
+    Cause(
+        ("ConcretizationTypeError",), ("shape bool[]",), "data-dependent-branch",
+        "a Python branch on the value of a tensor",
+        "torch.where or torch.cond, or decide from shapes and configuration instead",
+    ),
+    Cause(
+        ("NonConcreteBooleanIndexError",), (), "bool-mask-select",
+        "a boolean mask picks rows, so the shape depends on data",
+        "keep the full shape and mask with torch.where, or a fixed capacity",
+    ),
+    Cause(
+        ("ConcretizationTypeError", "TracerIntegerConversionError", "TracerArrayConversionError"),
+        ("nonzero", "unique", "repeat", "size argument"), "data-dependent-shape",
+        "a shape that depends on data",
+        "a fixed size known before the step: pad, or bucket the lengths",
+    ),
+    Cause(
+        ("ConcretizationTypeError", "TracerIntegerConversionError", "TracerArrayConversionError"),
+        (), "host-sync-in-step",
+        "the value of a tensor is read on the host inside the step (.item(), int(), numpy())",
+        "keep it on the device, or read it after the step",
+    ),
+    Cause(
+        (), ("is not a valid index", "view_as", "in-place", "inplace", "Can't modify"),
+        "inplace-alias",
+        "an in-place write to a view, which has no aliasing meaning in a traced program",
+        "assign a new tensor: torch.index_put, torch.scatter or slicing and torch.cat",
+    ),
+    Cause(
+        ("NotImplementedError",), ("meta",), "no-meta-kernel",
+        "this operator cannot run without data (no meta kernel)",
+        "build the module so that it does not compute while it is constructed",
+    ),
+)  # fmt: skip
+
+
+def finding(error: BaseException, folders: tuple[str, ...]) -> dict[str, Any]:
+    """What stopped the trace, at the innermost line of the user's own code."""
+    frames = traceback.extract_tb(error.__traceback__)
+    file, line = users_line(((f.filename, f.lineno) for f in reversed(frames)), folders)
+    name, text = type(error).__name__, str(error)
+    cause = next((c for c in CAUSES if _matches(c, name, text)), None)
+    first = text.strip().split("\n", 1)[0][:300]
+    return {
+        "rule": cause.rule if cause else "trace-error",
+        "severity": "blocker",
+        "file": file,
+        "line": line,
+        "message": f"{cause.message}: {first}" if cause else f"{name}: {first}",
+        "instead": cause.instead if cause else "",
+    }
+
+
+def _matches(cause: Cause, name: str, text: str) -> bool:
+    of_type = not cause.types or name in cause.types
+    return of_type and (not cause.words or any(word in text for word in cause.words))
+
+
+def users_line(
+    frames: Iterable[tuple[str, int | None]], folders: tuple[str, ...]
+) -> tuple[str | None, int | None]:
+    """File and line of the first frame, innermost first, that is neither ours nor a library's;
+    the file relative to the folder of the user's it lies in."""
+    roots = [Path(folder).resolve() for folder in folders]
+    own = Path(__file__).parents[1]
+    for name, line in frames:
+        path = Path(name)
+        if name.startswith("<") or "site-packages" in path.parts or own in path.parents:
+            continue
+        if not path.exists():
+            continue
+        for root in roots:
+            if root in path.resolve().parents:
+                return path.resolve().relative_to(root).as_posix(), line
+        return name, line
+    return None, None
