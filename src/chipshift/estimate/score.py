@@ -202,9 +202,12 @@ def _collectives(s: Setting, c: Columns, choice: Choice, policy: remat.Policy,
              "dp": dp, "pp": pp}  # fmt: skip
     attention = one.compute.attention
     exposed = {
-        "tp": exposed_share(tp, st.tp_overlap) * n,
+        "tp": rename(exposed_share(tp, st.tp_overlap), "exposed_a_microbatch_s") * n,
         "cp": exposed_behind(cp, attention, st.cp_overlap, st.comm_tax) * n,
-        "ep": exposed_share(ep, expert_overlap(st.ep_overlap, st.ep_overlap_interleaved, c.vpp))
+        "ep": rename(
+            exposed_share(ep, expert_overlap(st.ep_overlap, st.ep_overlap_interleaved, c.vpp)),
+            "exposed_a_microbatch_s",
+        )
         * n,
         "fsdp": (hidden_gather + hidden_back) * again + first_gather,
         "dp": dp_exposed,

@@ -11,7 +11,7 @@ from chipshift.jobs.draft import FIELDS
 from chipshift.jobs.job import Assumed, Given, TrainJob
 from chipshift.jobs.plan import Plan
 from chipshift.machines.machine import Machine
-from chipshift.models.model import Layer, Model
+from chipshift.models.model import Model
 from chipshift.models.scope import refuse_untimed
 from chipshift.roofline.kernels import (
     Kernels,
@@ -171,10 +171,9 @@ def explained(s: Setting) -> Setting:
 
     hbm = of_chip("hbm_bandwidth_bytes_per_s", "")
     peak = of_chip(f"peak_{s.peak_dtype}_flop_per_s", "")
-    config = f"{job.model.name}: its config.json"
     return replace(
         s,
-        model=_model_leaves(job.model, config),
+        model=_model_leaves(job),
         stack=with_sources(s.stack, sources(s.stack.name, chip.key)),
         kernels=_kernel_leaves(s, hbm),
         bytes=_byte_leaves(s),
@@ -256,13 +255,24 @@ def _said_of(job: TrainJob, key: str) -> str:
     return f"assumed: {noted or 'nothing in the file says otherwise'}"
 
 
+PLAN_WORDS = {"vpp": "layers a chunk", "sequences": "global batch in sequences"}
+"""What readers call a number of the plan beside its field's own words."""
+
+
 def plan_said(job: TrainJob, plan: Plan, axis: str, otherwise: str = "") -> str:
     """Where a number of a plan comes from: the job's line, or who chose the plan."""
     if job.plan is None or job.plan.value != plan:
         return otherwise or "the plan that is estimated"
-    words = FIELDS.get(axis)
-    rows = [row for row in job.understood if row.understood_as == words and row.line]
-    return f"{rows[0].file}:{rows[0].line}" if rows else stated(job.plan)
+    if not isinstance(job.plan, Given):
+        return stated(job.plan)
+    words = {axis, FIELDS.get(axis), PLAN_WORDS.get(axis)}
+    rows = [row for row in job.understood if row.understood_as in words and row.line]
+    if rows:
+        return f"{rows[0].file}:{rows[0].line}"
+    if axis in ("dp", "fsdp", "accumulation") and getattr(plan, axis) > 1:
+        return f"what the other degrees and the batch leave: {stated(job.plan)}"
+    asked = f"{job.plan.file} asks for none"
+    return asked if getattr(plan, axis, 1) in (0, 1) else stated(job.plan)
 
 
 def devices_source(machine: Machine) -> str:
@@ -278,12 +288,43 @@ def stated(field: Given[Any] | Assumed[Any]) -> str:
     return f"assumed: {field.why}"
 
 
-def _model_leaves(model: Model, source: str) -> Model:
-    def one(layer: Layer) -> Layer:
-        return with_sources(layer, source)
+MODEL_WORDS = {
+    "layers": "layers", "d_model": "model width", "heads": "attention heads",
+    "kv_heads": "key/value heads", "width": "feed-forward width", "experts": "experts",
+}  # fmt: skip
+"""What readers of launch scripts call a model's sizes."""
 
+MODEL_UNITS = {
+    "": "elements", "heads": "heads", "kv_heads": "heads", "experts": "experts",
+    "top_k": "experts", "matrices": "matrices", "vocab": "rows", "window": "keys",
+    "norm_params": "parameters", "bias_params": "parameters", "router_params": "parameters",
+    "final_norm_params": "parameters", "gate_params": "parameters",
+}  # fmt: skip
+
+
+def model_sources(job: TrainJob) -> dict[str, str]:
+    """Where each size of the model comes from ("" key = the rest): the script's line, or config."""
+    rows = {row.understood_as: row for row in job.understood if row.line}
+    out = {
+        field: f"{row.file}:{row.line}"
+        for field, words in MODEL_WORDS.items()
+        if (row := rows.get(words)) is not None
+    }
+    config = f"{job.model.name}: its config.json"
+    out[""] = f"{job.files[0]}: the model's arguments" if "d_model" in out else config
+    if "vocabulary" in rows:
+        out["vocab"] = f"{rows['vocabulary'].file}:{rows['vocabulary'].line}"
+    padding = next((why for what, _, why in job.assumed if "padding" in what), "")
+    if padding:
+        out["vocab"] = f"{out.get('vocab', config)}; {padding}"
+    return out
+
+
+def _model_leaves(job: TrainJob) -> Model:
+    sources, model = model_sources(job), job.model
+    of_layers = sources.get("layers", sources[""])
     runs: Any = tuple(
-        (one(layer), leaf(n, "layers", f"{kind}layers", source))
+        (with_sources(layer, sources, MODEL_UNITS), leaf(n, "layers", f"{kind}layers", of_layers))
         for (layer, n), kind in zip(model.layers, model.kind_prefixes, strict=True)
     )
-    return replace(with_sources(model, source), layers=runs)
+    return replace(with_sources(model, sources, MODEL_UNITS), layers=runs)

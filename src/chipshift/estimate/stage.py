@@ -13,7 +13,7 @@ from chipshift.models.count import layer_params, params_embedding
 from chipshift.models.ops import Cut, layer_ops
 from chipshift.parallel import memory
 from chipshift.parallel.schedule import layers_per_stage, spare_places
-from chipshift.worked import formula, plain, rename
+from chipshift.worked import Worked, formula, leaf, plain, rename
 
 Number = Any
 
@@ -60,8 +60,22 @@ def _laid_out(s: Setting, pp: int, chunks: tuple[int, ...]) -> Held:
     ]
     work = [sum(n * cost for n, cost in zip(one, costs, strict=True)) for one in stages]
     heaviest = max(range(pp), key=work.__getitem__)
-    share = work[-1] / work[heaviest] if work[heaviest] else 1.0
-    return Held(sum(stages[heaviest]), list(stages[heaviest]), list(stages[-1]), share)
+    share: Number = work[-1] / work[heaviest] if work[heaviest] else 1.0
+    held, last = list(stages[heaviest]), list(stages[-1])
+    if isinstance(s.seq_len, Worked):
+        held, last = _laid_out_leaves(s, held, heaviest), _laid_out_leaves(s, last, pp - 1)
+        share = leaf(share, "1", "last_stage_layers_share", "forward FLOPs of the last stage's "
+                     "layers over the heaviest stage's, by the plan's layout")  # fmt: skip
+    return Held(sum(held[1:], held[0]), held, last, share)
+
+
+def _laid_out_leaves(s: Setting, counts: list[Number], stage: int) -> list[Number]:
+    """A stage's layers as leaves that name the layout."""
+    where = f"counted in the plan's layout of stages: stage {stage}"
+    return [
+        leaf(n, "layers", f"{kind}layers_on_stage", where)
+        for n, kind in zip(counts, s.model.kind_prefixes, strict=True)
+    ]
 
 
 @formula(unit="layers", source="where kinds stand in runs a stage may hold only the heaviest kind")

@@ -14,7 +14,7 @@ from chipshift.estimate.stage import device_params
 from chipshift.fabric import Links, collective_time
 from chipshift.models.model import Layer, MoeMlp
 from chipshift.parallel import traffic
-from chipshift.worked import formula, rename
+from chipshift.worked import Worked, formula, leaf, rename
 
 Number = Any
 
@@ -110,7 +110,7 @@ def tensor_pair_s(s: Setting, tokens: Number, tp: Links, sequence_parallel: bool
     else:
         pair = rename(collective_time("all_reduce", v_tp, tp), "tp_all_reduce_s")
     pair = in_place(pair, np.where(tp.n_out > 1, s.stack.tp_across_scale, 1.0))
-    return pair + node_latency(s.stack.tp_across_latency_s, tp.n_out)
+    return pair + node_latency(s.stack.tp_across_latency_s, _nodes(tp.n_out, v_tp))
 
 
 def context_s(s: Setting, layer: Layer, tokens: Number, tp: Number, cp: Number, links: Links,
@@ -137,8 +137,16 @@ def expert_exchange_s(s: Setting, layer: Layer, tokens: Number, ep: Number, sp: 
         return 0.0
     top_k = layer.mlp.top_k
     v_ep = traffic.expert_bytes(tokens, top_k, s.model.d_model, s.bytes.activations, ep, sp)
-    once = traffic.once_per_node(top_k, links.n_out, s.stack.ep_once_per_node)
+    nodes = _nodes(links.n_out, v_ep)
+    once = traffic.once_per_node(top_k, nodes, s.stack.ep_once_per_node)
     return collective_time("all_to_all", v_ep * once, links)
+
+
+def _nodes(count: Number, beside: Number) -> Number:
+    """Nodes that a group spans: a leaf where the figures beside it are worked."""
+    if not isinstance(beside, Worked):
+        return count
+    return leaf(count, "nodes", "nodes", "placement of the mesh axis")
 
 
 def _weights(s: Setting, c: Columns, kind: int) -> tuple[Number, Number]:

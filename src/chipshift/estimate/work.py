@@ -217,10 +217,11 @@ def matmul_kernel_of(op: Op, kernels: Kernels, stack: Stack) -> MatmulKernel:
 
 def attention_kernel_of(kernels: Kernels, stack: Stack) -> AttentionKernel:
     """The attention kernel at the stack's speed."""
+    k, scale = kernels.attention, stack.attention_scale
     return replace(
-        kernels.attention,
-        e_forward=kernels.attention.e_forward * stack.attention_scale,
-        e_backward=kernels.attention.e_backward * stack.attention_scale,
+        k,
+        e_forward=rename(k.e_forward * scale, "e_forward_in_a_step"),
+        e_backward=rename(k.e_backward * scale, "e_backward_in_a_step"),
     )
 
 
@@ -228,7 +229,7 @@ def memory_side(op: Op, kernels: Kernels, stack: Stack) -> tuple[Number, Number]
     """Bytes and seconds of a memory-bound op's forward pass."""
     passes, element_bytes = _passes(op.kind, stack)
     moved = pass_bytes(op.elements, passes, element_bytes)
-    rate = kernels.stream_e_hbm * stack.memory_scale
+    rate = rename(kernels.stream_e_hbm * stack.memory_scale, "e_hbm_in_a_step")
     return moved, roof.stream_time(moved, kernels.hbm_bytes_per_s, rate)
 
 

@@ -70,7 +70,7 @@ class LayerParams:
         )
 
 
-@formula(unit="parameter", source="Ainslie et al. 2023, GQA: q and o over H heads, k and v over K")
+@formula(unit="parameters", source="Ainslie et al. 2023, GQA: q and o over H heads, k and v over K")
 def gqa_params(
     d_model: int,
     heads: int,
@@ -88,7 +88,7 @@ def gqa_params(
     return queries + d_kv * kv_heads * (head_dim + v_head_dim) + gate
 
 
-@formula(unit="parameter", source="DeepSeek-V2 report 2024, section 2.1: down to a latent and up")
+@formula(unit="parameters", source="DeepSeek-V2 report 2024, section 2.1: down to a latent and up")
 def mla_kv_params(
     d_model: int, heads: int, head_dim: int, v_head_dim: int, kv_rank: int, rope_dim: int
 ) -> int:
@@ -98,19 +98,21 @@ def mla_kv_params(
     return down + up + heads * v_head_dim * d_model
 
 
-@formula(unit="parameter", source="DeepSeek-V2 report 2024, section 2.1: queries with a latent")
+@formula(unit="parameters", source="DeepSeek-V2 report 2024, section 2.1: queries with a latent")
 def latent_query_params(d_model: int, heads: int, head_dim: int, q_rank: int) -> int:
     """D·r down and r·H·h up."""
     return q_rank * (d_model + heads * head_dim)
 
 
-@formula(unit="parameter")
+@formula(unit="parameters")
 def query_params(d_model: int, heads: int, head_dim: int) -> int:
     """D·H·h."""
     return d_model * heads * head_dim
 
 
-@formula(unit="parameter", source="Shazeer 2020, GLU variants: three matrices when gated, else two")
+@formula(
+    unit="parameters", source="Shazeer 2020, GLU variants: three matrices when gated, else two"
+)
 def mlp_params(d_model: int, width: int, matrices: int) -> int:
     """Matrices of D × F each."""
     return matrices * d_model * width
@@ -184,7 +186,7 @@ def layer_params(layer: Layer, d_model: int) -> LayerParams:
     return LayerParams(attention, dense, router, one, experts, shared, norms, biases, mixer, extra)
 
 
-@formula(unit="parameter")
+@formula(unit="parameters")
 def embedding_params(vocab: int, d_model: int, extra: int) -> int:
     """V·D, and learned positions and the like."""
     return vocab * d_model + extra

@@ -9,6 +9,7 @@ from importlib import resources
 from typing import Any
 
 from chipshift.machines.chip import Chip
+from chipshift.worked import rename
 
 Number = Any
 
@@ -209,7 +210,7 @@ def kernels(chip: Chip, dtype: str, in_bytes: float, head_dim: float) -> Kernels
 
 def scaled(kernel: MatmulKernel, scale: Number) -> MatmulKernel:
     """The same kernel at a stack's in-situ speed."""
-    return replace(kernel, e_max=kernel.e_max * scale)
+    return replace(kernel, e_max=rename(kernel.e_max * scale, "e_in_a_step"))
 
 
 def _owner(chip_key: str, *path: str) -> tuple[str, dict[str, Any]]:

@@ -89,7 +89,9 @@ UNIT_OF_NAME = {
     "m": "elements", "n": "elements", "k": "elements", "size": "elements", "whole": "parameters",
     "params_owned": "parameters", "tokens": "tokens", "scale": "1", "e_max": "1", "e_hbm": "1",
     "heads": "heads", "kv_heads": "heads", "hops": "s", "chips": "chips", "dynamic": "B",
-    "matmul_forward": "FLOP", "ops_of_a_microbatch": "ops", "bytes_per_param": "B",
+    "matmul_forward": "FLOP", "e_in_a_step": "1", "e_forward_in_a_step": "1",
+    "e_backward_in_a_step": "1", "e_hbm_in_a_step": "1", "ops_of_a_microbatch": "ops",
+    "bytes_per_param": "B",
 }  # fmt: skip
 
 

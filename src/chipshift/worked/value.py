@@ -127,8 +127,10 @@ def _neutral(name: str, args: tuple[Any, ...]) -> tuple[Any] | None:
     left, right = args
     if name == "add" and _is(left, 0.0):
         return (right,)
-    if name == "maximum" and _is(left, 0.0) and float(plain(right)) >= 0:
-        return (right,)
+    if name == "maximum":  # a float 0 is an absent part; a floor is written as an integer
+        for absent, other in ((left, right), (right, left)):
+            if isinstance(absent, float) and _is(absent, 0.0) and float(plain(other)) >= 0:
+                return (other,)
     if name in ("add", "subtract") and _is(right, 0.0):
         return (left,)
     if name == "multiply" and _is(left, 1.0):
@@ -168,4 +170,6 @@ def _record(name: str, function: Callable[..., Any], args: tuple[Any, ...]) -> A
         expression = f"read off a measured curve at {texts[0][0]}"
     else:
         expression = f"{_CALLS.get(name, name)}({', '.join(text for text, _ in texts)})"
-    return Worked(float(value), "", "", expression, _inputs(args), "", precedence)
+    # a choice is read "chosen if condition else other": its working follows in that order
+    read = (args[1], args[0], args[2]) if name == "where" else args
+    return Worked(float(value), "", "", expression, _inputs(read), "", precedence)
