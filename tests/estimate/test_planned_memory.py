@@ -81,3 +81,11 @@ def test_a_loss_in_pieces_holds_the_gathered_head_and_its_gradient_throughout() 
     layer = 2048 * (2 * 2048 + 2 * 512) + 3 * 2048 * 8192 + 2 * 2048
     # the embedding is the head: 128,256 x 2,048 in bf16, twice, and one gathered layer
     assert held["collectives"] == pytest.approx((2 * 128_256 * 2048 + layer) * 2)
+
+
+def test_hybrid_sharding_keeps_fp32_logits_alone_where_the_matmul_is_not_windowed() -> None:
+    hybrid = Plan(dp=4, fsdp=4, remat="full")
+    held = memory("llama-3.2-1b", "v5e:4x4", 4096, hybrid)
+    assert held["logits"] == pytest.approx(4096 * 128_256 * 4)
+    held = memory("llama-3.2-1b", "v6e:4x4", 4096, hybrid)
+    assert held["logits"] == pytest.approx(4096 * 128_256 * 6)

@@ -126,7 +126,7 @@ def _stage_parts(s: Setting, c: Columns, choice: Choice, policy: Policy, counts:
     if not moment.loss:
         tokens_logits = tokens_logits * 0.0
     logits = memory.logits_bytes(
-        tokens_logits, s.model.vocab, c.tp, s.stack.logit_memory_bytes, s.loss_chunks
+        tokens_logits, s.model.vocab, c.tp, _logit_bytes(s, c), s.loss_chunks
     )
     logits = rename(logits, f"{stage}_logits_bytes")
     gathered = _gathered(s, c, *weights_by, moment)
@@ -174,6 +174,14 @@ def _params(s: Setting, c: Columns, counts: list[Number], last: bool) -> tuple[N
         head = head + np.where(c.pp > 1, table if s.model.tied else 0.0, table)
         return dense + head, experts
     return dense + table + np.where(c.pp > 1, 0.0, head), experts
+
+
+def _logit_bytes(s: Setting, c: Columns) -> Number:
+    """Bytes kept for a logit; fewer where sharded weights' gradients are summed over dp as well."""
+    kept, hybrid = s.stack.logit_memory_bytes, s.stack.hybrid_logit_bytes
+    if float(plain(hybrid)) == 0:
+        return kept
+    return np.where((c.dp > 1) & (c.fsdp > 1), hybrid, kept)
 
 
 def _live_gradients(s: Setting, c: Columns, moment: Moment) -> Number:

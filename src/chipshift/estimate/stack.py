@@ -79,6 +79,9 @@ class Stack:
         working_layers: layers' worth of full activations alive while one is recomputed.
         gathered_layers: layers' worth of gathered weights alive at once.
         logit_memory_bytes: bytes kept for each logit element.
+        hybrid_logit_bytes: the same under hybrid sharding (dp and fsdp both above 1), 0 = no
+            difference: the head's matmul is not windowed then, and XLA may make the logits'
+            gradient inside it.
         fragmentation: share of dynamic memory lost by the allocator.
         context_bytes: driver, runtime and library workspace on each device.
         comm_buffer_bytes: communication buffers for each process group that leaves one device.
@@ -140,6 +143,7 @@ class Stack:
     working_layers: float = 1.0
     gathered_layers: float = 2.0
     logit_memory_bytes: float = 10.0
+    hybrid_logit_bytes: float = 0.0
     fragmentation: float = 0.05
     context_bytes: float = 1.0e9
     comm_buffer_bytes: float = 2.0e8
