@@ -9,12 +9,12 @@ import pytest
 from chipshift.estimate import estimate
 from chipshift.estimate.output import at_path
 from chipshift.flows.assess import Assessment, assess, plan_target
+from chipshift.flows.brief import explained_json
 from chipshift.flows.explain import explained
 from chipshift.flows.measured import anchored_time, relative_error
 from chipshift.flows.options import Measured, Options, read_duration, read_numbers
 from chipshift.flows.output import (
     assessment_json,
-    explained_json,
     target_figures,
     with_working,
 )

@@ -6,8 +6,9 @@ import functools
 from typing import Any
 
 from chipshift.flows.assess import Assessment, assess
+from chipshift.flows.brief import explained_json
 from chipshift.flows.options import Measured, Options
-from chipshift.flows.output import assessment_json, explained_json
+from chipshift.flows.output import assessment_json
 from chipshift.jobs.read import read_job
 from chipshift.machines.names import parse_machine
 

@@ -10,7 +10,7 @@ import pytest
 
 from chipshift.flows.roofline import of_estimate
 from chipshift.report.derivation import Book, figures_of, panel, written
-from chipshift.report.page import page
+from chipshift.report.page import Detail, page, shown_at
 from chipshift.report.words import headline
 from chipshift.units import duration
 from chipshift.worked import formula, leaf, rename
@@ -239,7 +239,9 @@ def test_where_panels_would_be_too_much_every_figure_leads_to_its_working(
     shown = re.escape(duration(answer()["from"]["step_time_s"]))
     link = re.search(rf'<a href="#(w\d+)">{shown}</a>', made)
     assert link is not None
-    assert re.search(rf"id={link.group(1)}[ >][^/]*step_time_s", made)
+    at = made.index(f"id={link.group(1)}")
+    # alone under its formula, or in the list of all that the formula evaluates
+    assert "step_time_s" in made[made.rindex("<dt", 0, at) : at + 60]
 
 
 def test_a_ratio_in_the_working_is_the_ratio_of_the_answer() -> None:
@@ -265,3 +267,22 @@ def test_where_nothing_fits_the_list_says_that_nothing_was_looked_at() -> None:
                 {"from": explained()["from"], "targets": [{}]})  # fmt: skip
     assert "Not looked at: the job fits on none" in made
     assert made.index("Does not fit on v6e:1x1") < made.index('id="transfers"')
+
+
+def test_every_figure_that_the_page_asks_for_opens_its_derivation(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    missed: list[str] = []
+
+    def shown(book: Book, path: str, detail: Detail) -> int | None:
+        at = shown_at(book, path, detail)
+        if at is None:
+            missed.append(path)
+        return at
+
+    monkeypatch.setattr("chipshift.report.page.shown_at", shown)
+    made = page(answer(), explained())
+    assert missed == []
+    # a cost of what must be relearned, another plan, a limit, the user's own run
+    for name in ("seconds_per_step", "step_time_without_s", "measured_step_time_s"):
+        assert f"<b>{name}</b>" in made or f"{name} = " in made

@@ -26,7 +26,7 @@ from chipshift.cli.progress import working
 from chipshift.errors import InputError
 from chipshift.flows.assess import Assessment, assess
 from chipshift.flows.explain import explained
-from chipshift.flows.output import assessment_json, explained_json
+from chipshift.flows.output import assessment_json
 
 
 def command(
@@ -114,6 +114,7 @@ def command(
 
 def write_report(path: str, found: Assessment, answer: dict[str, Any]) -> None:
     """The self-contained HTML page, written whole or not at all."""
+    from chipshift.flows.brief import explained_json
     from chipshift.flows.roofline import of_estimate
     from chipshift.report.page import page
 

@@ -254,31 +254,50 @@ def _item(r: Relearn, own: Callable[[], dict[tuple[str, str], Relearn]]) -> Tree
 
 
 def _measured(a: Assessment, now: Estimate) -> Tree:
-    """Our error on the user's run, and the targets anchored to it."""
     if a.measured is None:
         return None
+    found = [None if t.estimate is None else _worked_once(t.estimate) for t in a.targets]
+
+    def best(i: int) -> Estimate:
+        get = found[i]
+        assert get is not None
+        return get()
+
+    return measured_figures(a, now, best)
+
+
+def _worked_once(e: Estimate) -> Callable[[], Estimate]:
+    return _once(lambda: with_working(e))
+
+
+def measured_figures(a: Assessment, now: Estimate, best: Callable[[int], Estimate]) -> Tree:
+    """Our error on the user's run, and the targets anchored to it.
+
+    Args:
+        now, best: the explained estimates of the present run and of the target of an index.
+    """
+    assert a.measured is not None
     theirs = {
         name: leaf(value, unit, f"measured_{name}", "given: --measured")
         for name, unit in (("step_time_s", "s"), ("memory_bytes", "B"))
         if (value := getattr(a.measured.measured, name)) is not None
     }
     ours = {"step_time_s": now.step_time_s, "memory_bytes": now.memory["total"]}
-    found = {t.machine.name: t.estimate for t in a.targets if t.estimate is not None}
+    at = {t.machine.name: i for i, t in enumerate(a.targets) if t.estimate is not None}
     present = rename(now.step_time_s, "present_step_time_s")
 
-    def anchored(machine: str) -> Tree:
-        there = _once(lambda: with_working(found[machine]))
+    def anchored(i: int) -> Tree:
         return {
-            "raw_step_time_s": lambda: there().step_time_s,
+            "raw_step_time_s": lambda: best(i).step_time_s,
             "anchored_step_time_s": lambda: anchored_time(
-                there().step_time_s, present, theirs["step_time_s"]
+                best(i).step_time_s, present, theirs["step_time_s"]
             ),
         }
 
     return {
         **theirs,
         "our_error": {name: relative_error(ours[name], value) for name, value in theirs.items()},
-        "anchored": [anchored(row.machine) for row in a.measured.targets],
+        "anchored": [anchored(at[row.machine]) for row in a.measured.targets],
     }
 
 

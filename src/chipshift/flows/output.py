@@ -164,29 +164,9 @@ def _measured(a: Assessment) -> dict[str, Any]:
     }
 
 
-def explained_json(a: Assessment) -> dict[str, Any]:
-    """The figures of present and targets with their working, for ``--explain`` and the report."""
-    now, options = with_working(a.present), a.options
-    return {
-        "from": figures_of(now, options),
-        "targets": [
-            {} if t.estimate is None else {
-                **target_figures(now, with_working(t.estimate), options),
-                "unchanged_plan": _carried(t, options),
-            }
-            for t in a.targets
-        ],
-        "transfers": [{"from": t.present, "to": t.targets} for t in a.transfers],
-    }  # fmt: skip
-
-
 def figures_of(e: Estimate, options: Options) -> dict[str, Any]:
     """An explained estimate's figures, its price and its run among them."""
     return {**figures(e), "long_run": explained_run(e, options)}
-
-
-def _carried(t: Target, options: Options) -> dict[str, Any] | None:
-    return None if t.unchanged is None else figures_of(with_working(t.unchanged), options)
 
 
 def with_working(e: Estimate) -> Estimate:

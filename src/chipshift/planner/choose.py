@@ -37,7 +37,8 @@ class Constraint:
     """What holding something fixed costs a step, against the best plan without it.
 
     Attributes:
-        job, plan: the plan without it, and the job it is of (another batch, where that is fixed).
+        job, plan, without_s: the plan without it, its step time, and the job it is of (another
+            batch, where that is fixed).
         steps: steps of this job that one of that job's is worth.
     """
 
@@ -46,6 +47,7 @@ class Constraint:
     cost_usd: float | None
     job: TrainJob
     plan: Plan
+    without_s: float
     steps: float = 1.0
 
 
@@ -186,7 +188,7 @@ def _priced(name: str, job: TrainJob, best: Estimate, free: Found, steps: float 
     cost = float(limit_cost(best.step_time_s, without.step_time_s, steps))
     price = best.price.usd_per_chip_hour
     usd = None if price is None else float(limit_usd(cost, price, best.machine.chips))
-    return Constraint(name, cost, usd, job, plan, steps)
+    return Constraint(name, cost, usd, job, plan, float(without.step_time_s), steps)
 
 
 def with_batch(job: TrainJob, factor: int) -> TrainJob:

@@ -67,7 +67,7 @@ def page(answer: Mapping[str, Any], explained: Mapping[str, Any],
     Args:
         answer: the object of ``assess --json``.
         explained: ``from``, ``targets`` and ``transfers`` with ``Worked`` figures, under the same
-            paths.
+            paths; ``besides`` maps paths of further figures to the first levels of their working.
         roofs: the ops of the present run and of each target (``machines`` of ``roofline --json``).
     """
     book = entered(answer, explained)
@@ -150,6 +150,7 @@ def entered(answer: Mapping[str, Any], explained: Mapping[str, Any]) -> Book:
         if sum(not step.leaf for step in book.steps) < MOST_STEPS:
             book.add(heading, figures_of(path, tree))
     book.add("what transfers", _transferred(explained.get("transfers", ())))
+    book.add("what else stands on the page", explained.get("besides", {}).items())
     return book
 
 

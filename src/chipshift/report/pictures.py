@@ -143,13 +143,17 @@ def _near(point: Point, step_time_s: float, usd: float) -> bool:
     )
 
 
+USD_IN_POINT, USD_IN_ESTIMATE = ".usd_per_1e12_tokens", ".cost.usd_per_1e12_tokens"
+"""Where the cost of a plan stands behind its path: on the frontier, and in an estimate."""
+
+
 def frontier_of(answer: Mapping[str, Any]) -> dict[str, Any] | None:
     """Plans by time and cost, with a list that names their letters; None without prices."""
     points: list[Point] = []
     listed: list[dict[str, Any]] = []
     seen: set[tuple[Any, ...]] = set()
 
-    def add(e: Mapping[str, Any], kind: str, series: int, note: str) -> None:
+    def add(e: Mapping[str, Any], path: str, kind: str, series: int, note: str) -> None:
         machine = e["machine"] if isinstance(e["machine"], str) else e["machine"]["name"]
         cost = e["usd_per_1e12_tokens"] if "usd_per_1e12_tokens" in e \
             else e["cost"]["usd_per_1e12_tokens"]  # fmt: skip
@@ -165,17 +169,20 @@ def frontier_of(answer: Mapping[str, Any]) -> dict[str, Any] | None:
         points.append(Point(letter, f"{machine}, {note}", e["step_time_s"], cost, kind, series))
         listed.append({"letter": letter, "machine": machine, "note": note, "series": series,
                        "plan": plan_text(e["plan"]), "step_time_s": e["step_time_s"],
-                       "usd": cost})  # fmt: skip
+                       "usd": cost, "path": path, "usd_key": USD_IN_POINT
+                       if "usd_per_1e12_tokens" in e else USD_IN_ESTIMATE})  # fmt: skip
 
-    add(answer["from"], "present", 0, "now")
+    add(answer["from"], "from", "present", 0, "now")
     for i, target in enumerate(answer["targets"], start=1):
         if target.get("plan") is None:
             continue
-        add(target, "best", i, "best plan")
+        at = f"targets.{i - 1}"
+        add(target, at, "best", i, "best plan")
         if target.get("unchanged_plan"):
-            add(target["unchanged_plan"], "unchanged", i, "present plan unchanged")
-        for row in target.get("frontier") or []:
-            add(row, "other", i, f"best on {row['chips']:,} chips")
-        for row in (target.get("alternatives") or [])[:3]:
-            add(row, "other", i, row["loses_because"])
+            add(target["unchanged_plan"], f"{at}.unchanged_plan", "unchanged", i,
+                "present plan unchanged")  # fmt: skip
+        for j, row in enumerate(target.get("frontier") or []):
+            add(row, f"{at}.frontier.{j}", "other", i, f"best on {row['chips']:,} chips")
+        for j, row in enumerate((target.get("alternatives") or [])[:3]):
+            add(row, f"{at}.alternatives.{j}", "other", i, row["loses_because"])
     return {"picture": frontier(points), "rows": listed} if len(points) > 1 else None

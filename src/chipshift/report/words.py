@@ -156,12 +156,16 @@ def by_weight(relearn: list[dict[str, Any]]) -> list[dict[str, Any]]:
 
 
 def grouped(relearn: list[dict[str, Any]]) -> list[dict[str, Any]]:
-    """The same finding on several targets as one item, with every target's cost in ``on``."""
+    """The same finding on several targets as one item, with every target's cost in ``on``.
+
+    ``paths`` has the path of each of these costs in the answer.
+    """
     out: dict[tuple[Any, ...], dict[str, Any]] = {}
-    for item in relearn:
+    for i, item in enumerate(relearn):
         key = (item["rule"], item["what"], place(item))
-        kept = out.setdefault(key, {**item, "on": {}})
+        kept = out.setdefault(key, {**item, "on": {}, "paths": {}})
         kept["on"][item.get("target") or ""] = item_cost(item)
+        kept["paths"][item.get("target") or ""] = f"relearn.{i}.cost.seconds_per_step"
         seconds = (item.get("cost") or {}).get("seconds_per_step")
         old = (kept.get("cost") or {}).get("seconds_per_step")
         if seconds is not None and (old is None or seconds > old):
