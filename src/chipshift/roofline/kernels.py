@@ -97,10 +97,15 @@ _FALLBACK: dict[str, Any] = {
 
 
 @functools.cache
+def _file(chip_key: str) -> dict[str, Any]:
+    file = resources.files("chipshift.machines") / "calibration" / f"kernels_{chip_key}.toml"
+    return tomllib.loads(file.read_text("utf8")) if file.is_file() else {}
+
+
+@functools.cache
 def _data(chip_key: str) -> dict[str, Any]:
     """A chip's calibration file; ``inherits`` names a relative whose tables fill what is absent."""
-    file = resources.files("chipshift.machines") / "calibration" / f"kernels_{chip_key}.toml"
-    own: dict[str, Any] = tomllib.loads(file.read_text("utf8")) if file.is_file() else {}
+    own = _file(chip_key)
     parent = _data(own["inherits"]) if own.get("inherits") else {}
     return {
         key: ({**parent.get(key, {}), **own[key]} if isinstance(own.get(key), dict) else own[key])
@@ -132,6 +137,9 @@ def matmul_kernel(chip: Chip, dtype: str, in_bytes: float, out_bytes: float = 2.
     if chip.has("matrix_unit_cols"):
         constants["tile_n"] = constants["tile_k"] = chip.value("matrix_unit_cols")
     constants |= {k: _plain(v) for k, v in table.items() if k in constants}
+    if table:
+        name = next(d for d in (dtype, DTYPE_FALLBACK.get(dtype, "bf16"), "bf16") if d in tables)
+        constants["e_max"] = _matmul_share(chip.key, name)
     units = chip.value("sm_count") if chip.has("sm_count") else 1.0
     return MatmulKernel(
         peak_flop_per_s=peak(chip, dtype),
@@ -149,9 +157,12 @@ def grouped_kernel(chip: Chip, dtype: str, main: MatmulKernel) -> MatmulKernel:
     Its share grows with the rows an expert is given (``rows_half`` of them reach half).
     """
     tables = _data(chip.key).get("grouped_matmul", {})
-    table = tables.get(dtype) or tables.get("bf16") or {}
+    name = next((d for d in (dtype, "bf16") if tables.get(d)), "")
+    table = tables.get(name, {})
     names = ("e_max", "e_hbm", "launch_s")
     changes = {name: _plain(table[name]) for name in names if name in table}
+    if "e_max" in changes:
+        changes["e_max"] *= _against_owner(chip.key, name, "grouped_matmul", name)
     rows_half = _plain(table["rows_half"]) if "rows_half" in table else 100.0
     return replace(main, k_half=rows_half, **changes)
 
@@ -170,6 +181,9 @@ def attention_kernel(chip: Chip, head_dim: float) -> AttentionKernel:
     tables = _data(chip.key).get("attention", {})
     forward = _nearest_width(tables.get("forward", {}), head_dim)
     backward = _nearest_width(tables.get("backward", {}), head_dim)
+    for table, path in ((forward, "forward"), (backward, "backward")):
+        if "e_max" in table:
+            table["e_max"] *= _against_owner(chip.key, "bf16", "attention", path)
     e_forward = forward.get("e_max", _FALLBACK["attention"]["e_max"])
     return AttentionKernel(
         peak_flop_per_s=peak(chip, "bf16"),
@@ -215,8 +229,7 @@ def scaled(kernel: MatmulKernel, scale: Number) -> MatmulKernel:
 
 def _owner(chip_key: str, *path: str) -> tuple[str, dict[str, Any]]:
     """The chip whose calibration file has a table, and the table; ("", {}) where none has."""
-    file = resources.files("chipshift.machines") / "calibration" / f"kernels_{chip_key}.toml"
-    own: dict[str, Any] = tomllib.loads(file.read_text("utf8")) if file.is_file() else {}
+    own = _file(chip_key)
     found: Any = own
     for step in path:
         found = found.get(step) if isinstance(found, dict) else None
@@ -225,13 +238,40 @@ def _owner(chip_key: str, *path: str) -> tuple[str, dict[str, Any]]:
     return _owner(str(own["inherits"]), *path) if own.get("inherits") else ("", {})
 
 
+def _matmul_share(chip_key: str, dtype: str) -> float:
+    """The largest share of peak that matmuls of a dtype reach, the chip's own or a relative's.
+
+    Where bf16 is measured and this dtype is not, its share stands to bf16's as the relative's.
+    """
+    owner, table = _owner(chip_key, "matmul", dtype)
+    share = _plain(table["e_max"])
+    if dtype == "bf16" or owner == chip_key:
+        return share
+    return share * _against_owner(chip_key, "bf16", "matmul", dtype)
+
+
+def _against_owner(chip_key: str, dtype: str, *path: str) -> float:
+    """What a chip's matmuls reach of peak over what those of a table's owner do; 1 for its own.
+
+    A borrowed kernel is as good as its owner's beside plain matmuls, not beside the peak: a chip
+    whose matmuls reach half of peak does not reach 0.8 of it in attention.
+    """
+    owner, table = _owner(chip_key, *path)
+    if not table or owner == chip_key or not _owner(chip_key, "matmul", dtype)[1]:
+        return 1.0
+    return _matmul_share(chip_key, dtype) / _matmul_share(owner, dtype)
+
+
 def _said(chip: Chip, *path: str) -> str:
     """The source of a calibration table, with the relative's name where it is borrowed."""
     owner, table = _owner(chip.key, *path)
     if not table:
         return f"no measurement of {chip.key}: default of the {chip.family} family"
     source = str(table.get("source", "its calibration file"))
-    return source if owner == chip.key else f"no measurement on {chip.key}, so {owner}'s: {source}"
+    if owner == chip.key:
+        return source
+    beside = "" if path[0] == "matmul" else " beside its plain matmuls"
+    return f"no measurement on {chip.key}, so {owner}'s{beside}: {source}"
 
 
 def figure_source(chip: Chip, name: str, absent: str) -> str:
