@@ -23,6 +23,7 @@ from chipshift.validate.run import carried, read_data
 from chipshift.validate.score import summary
 
 SWEEP = "the carried H100 sweep"
+NANOTRON = "nanotron (github.com/huggingface/nanotron, 2025-03)"
 TPU = "77 of the 79 carried TPU recipes fit with it (all of them ran)"
 XLA_MEMORY = {
     "logit_memory_bytes": (1.0, TPU + ": XLA never holds whole fp32 logits"),
@@ -40,23 +41,48 @@ BY_HAND: dict[str, dict[str, tuple[float, str]]] = {
     },
     "nanotron": {
         "ops_per_layer": (80.0, "unfused layers, counted; only its product with host time matters"),
-        "extra_state_bytes": (2.5, SWEEP + ": Mem Alloc of ZeRO-0 runs is 20 bytes a parameter"),
-        "zero_extra_bytes": (2.6, SWEEP + ": Mem Alloc of ZeRO-1 runs at large dp"),
-        "workspace_bytes": (3.7e8, SWEEP + ": Mem Alloc of the smallest shards"),
-        "activation_memory_scale": (1.4, SWEEP + ": Mem Res"),
-        "working_layers": (26.0, SWEEP + ": Mem Res"),
-        "logit_memory_bytes": (2.0, SWEEP + ": Mem Res"),
-        "fragmentation": (0.0, "part of the scales above, which were fitted on reserved memory"),
-        "comm_buffer_bytes": (0.0, "part of context_bytes here"),
-        "context_bytes": (
-            9.0e9,
-            SWEEP + ": 1.8 GB lie between the largest reserved peak that ran (77.4 GiB) and the "
-            "device's memory; the rest is a margin for the 10 % error of the peak, set where 2 % "
-            "of the runs called fitting ran out",
-        ),
+        "head_in_stages": (1.0, NANOTRON + " models/base.py build_model, and Local Params of the "
+                           "carried sweep: a stage takes blocks up to its share of the cost"),
+        "tp_regathers": (2.0, NANOTRON + " tensor_parallel/functional.py: both column-linear maps "
+                         "gather their input again for the weight gradient"),
+        "bucket_bytes": (5.24288e7, SWEEP + ": ddp_bucket_cap_mb 25 of bf16, summed in fp32"),
+        "whole_reduction": (1.0, NANOTRON + " optim/gradient_accumulator.py and zero.py: gradients "
+                            "are all-reduced under ZeRO-1 too, weights gathered after the step"),
+        "accumulate_bytes": (10.0, NANOTRON + " optim/gradient_accumulator.py: each microbatch's "
+                             "bf16 gradient (2 bytes) is added to the fp32 sum (read 4, write 4)"),
+        "bucket_copy_bytes": (2.0, SWEEP + ": Mem Alloc is 20 bytes a parameter of the first stage "
+                              "where dp > 1, 18 where dp = 1: DDP's bf16 buckets"),
+        "flat_gather_bytes": (2.0, SWEEP + ": Mem Alloc of ZeRO-1 is 10 + 14/dp bytes a parameter, "
+                              "8 + 12/dp of them state: bf16 buffers of the whole and of a part"),
+        "wide_tensors": (2.0, SWEEP + ": Mem Alloc grows by two tensors of tokens × width where "
+                         "tp > 1, whatever tp is: the buffers of gathered activations"),
+        "workspace_bytes": (7.5e7, SWEEP + ": what is left of Mem Alloc; 64 MB are cuBLAS's"),
+        "activation_memory_scale": (1.5, SWEEP + ": Mem Res. 1.19 of it are the gate's activation, "
+                                    "kept unfused; the rest is the caching allocator's rounding"),
+        "logit_memory_bytes": (10.0, "counted: bf16 gradient, fp32 softmax and its clone in the "
+                               "sharded cross-entropy's backward pass"),
+        "stranded_tensors": (6.0, SWEEP + ": Mem Res"),
+        "fragmentation": (0.0, "part of activation_memory_scale, fitted on reserved memory"),
+        "context_bytes": (6.0e8, "CUDA context and cuBLAS of an H100 process"),
+        "comm_buffer_bytes": (4.0e8, "NCCL's channels of one communicator; with the context they "
+                              "make the 1.8 GB between the largest peak that ran and the device"),
+        "margin_bytes": (5.0e9, SWEEP + ": a guard band for the peak's 7 % error, no memory of its "
+                         "own: set where 1.5 % of the runs called fitting ran out"),
     },
 }  # fmt: skip
 
+
+SINCE: dict[str, dict[str, dict[str, tuple[float, str]]]] = {
+    "nanotron": {
+        "2": {
+            "stranded_tensors": (
+                40.0,
+                SWEEP + ": Mem Res of the first series, whose host runs ahead of the device",
+            )
+        }
+    }
+}
+"""Set by hand from a release on."""
 
 Lines = dict[tuple[str, str], list[str]]
 
@@ -106,13 +132,12 @@ def write(fit: Fit, x: np.ndarray) -> str:
     lines: Lines = defaultdict(list)
     for free, scope, value, step, evidence in steps(fit, x):
         lines[scope, value].append(entry(free, scope, step, evidence))
-    hand = [f'{k} = {{ value = {v:.4g}, evidence = "{why}" }}' for k, (v, why) in by_hand.items()]
     out = [
         f"# {fit.stack}: fitted by benchmarks/calibration/fit_stacks.py on {len(fit.runs)} runs "
         f"(median error {error.median_abs_rel:.1%}, p90 {error.p90_abs_rel:.1%})",
         "",
         "[constants]",
-        *sorted(hand),
+        *sorted(by_hand_lines(by_hand)),
         *sorted(lines["stack", ""]),
         "",
         *tables(lines, ""),
@@ -123,12 +148,20 @@ def write(fit: Fit, x: np.ndarray) -> str:
             for (scope, value), found in lines.items()
             if scope == "family_release" and value.endswith(f"@{since}")
         }
-        own = lines.get(("release", since), [])
+        own = lines.get(("release", since), []) + by_hand_lines(SINCE.get(fit.stack, {}).get(since))
         if own or one:
             out += ["[[release]]", f'since = "{since}"', ""]
             out += ["[release.constants]", *sorted(own), ""] if own else []
             out += tables(one, "release.")
     return "\n".join(out).rstrip() + "\n"
+
+
+def by_hand_lines(found: dict[str, tuple[float, str]] | None) -> list[str]:
+    """Lines of constants that are set, not fitted."""
+    return [
+        f'{name} = {{ value = {value:.4g}, evidence = "{why}" }}'
+        for name, (value, why) in (found or {}).items()
+    ]
 
 
 def tables(lines: Lines, under: str) -> list[str]:
@@ -158,7 +191,7 @@ def main() -> None:
     records = [c for c in read_data(carried("measured_training.jsonl")) if isinstance(c, Case)]
     sweep = [c for c in read_data(carried("nanotron_h100_sweep.csv")) if isinstance(c, Case)]
     stacks: dict[str, list[Case]] = defaultdict(list)
-    for case in [*records, *[c for c in sweep if not c.measured.oom][::3]]:
+    for case in [*records, *[c for c in sweep if not c.measured.oom]]:
         stacks[case.stack].append(case)
     for stack, (parent, why) in INHERITS.items():
         text = f"# {stack} has too few usable runs of its own: it takes {parent}'s ({why}).\n"

@@ -88,3 +88,18 @@ def test_logits_of_llama_3() -> None:
     whole = memory.logits_bytes(8192.0, 128256.0, 1.0, 10.0, 1.0)
     assert whole / 2**30 == pytest.approx(9.785, abs=0.001)
     assert memory.logits_bytes(8192.0, 128256.0, 4.0, 10.0, 2.0) == whole / 8
+
+
+def test_what_data_parallelism_holds_beside_its_state() -> None:
+    # bf16 buckets, and a flat bf16 buffer of all weights with the device's own eighth of it
+    assert memory.bucket_bytes(1e9, 2.0, 8.0) == 2e9
+    assert memory.flat_gather_bytes(1e9, 2.0, 8.0) == 2.25e9
+    # nothing is summed or gathered on one replica
+    assert memory.bucket_bytes(1e9, 2.0, 1.0) == 0
+    assert memory.flat_gather_bytes(1e9, 2.0, 1.0) == 0
+    # 4096 tokens of width 3072, two tensors in bf16
+    assert memory.wide_bytes(4096.0, 3072.0, 2.0, 8.0) == 4 * 4096 * 3072
+    assert memory.wide_bytes(4096.0, 3072.0, 2.0, 1.0) == 0
+    # a buffer made after 3 GB are free adds what it is larger
+    assert memory.beyond(5e9, 3e9) == 2e9
+    assert memory.beyond(2e9, 3e9) == 0

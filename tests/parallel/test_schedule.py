@@ -48,3 +48,30 @@ def test_stages_hold_every_layer(layers: int, pp: int, vpp: int) -> None:
     held = schedule.layers_per_stage(float(layers), float(pp), float(vpp))
     assert held * pp >= layers
     assert held == pytest.approx(round(held))
+
+
+def test_stages_cut_by_cost_count_the_head() -> None:
+    # 28 layers and a head of 3.5 on 2 stages: 31.5 / 2 = 15.75, so 16 layers, then 12 and the head
+    assert schedule.balanced_layers_per_stage(28.0, 3.5, 2.0) == 16
+    assert schedule.balanced_last_layers(28.0, 3.5, 2.0) == 12
+    # on 16 stages of 1.97 each: 2 layers a stage, 14 stages hold all of them, the head is alone
+    assert schedule.balanced_layers_per_stage(28.0, 3.5, 16.0) == 2
+    assert schedule.balanced_last_layers(28.0, 3.5, 16.0) == 0
+    # one stage holds everything
+    assert schedule.balanced_layers_per_stage(28.0, 3.5, 1.0) == 28
+    assert schedule.balanced_last_layers(28.0, 3.5, 1.0) == 28
+
+
+def test_uneven_stages_fill_like_fewer_of_the_slowest() -> None:
+    # 31.5 of cost, the slowest stage 16 layers (12 and the head are 15.5): 1.97 stages
+    assert schedule.stages_in_effect(28.0, 3.5, 16.0, 12.0) == pytest.approx(31.5 / 16)
+    # the head alone is the slowest of 16 stages
+    assert schedule.stages_in_effect(28.0, 3.5, 2.0, 0.0) == 9
+
+
+@given(st.integers(1, 128), st.floats(0, 8), st.integers(1, 64))
+def test_stages_cut_by_cost_hold_every_layer(layers: int, head: float, pp: int) -> None:
+    fullest = schedule.balanced_layers_per_stage(float(layers), head, float(pp))
+    last = schedule.balanced_last_layers(float(layers), head, float(pp))
+    assert 0 <= last <= fullest <= layers
+    assert fullest * (pp - 1) + last >= layers

@@ -211,16 +211,19 @@ def test_the_bounds_hold_for_every_plan_in_every_order(
 
 
 @pytest.mark.parametrize(
-    ("model", "name", "sequences", "seq_len"),
-    [("llama-3.1-405b", "v7x:8x8x8", 512, 8192), ("deepseek-v3", "h100*1024", 1024, 4096)],
+    ("model", "name", "sequences", "seq_len", "stack"),
+    [
+        ("llama-3.1-405b", "v7x:8x8x8", 512, 8192, "maxtext"),
+        ("deepseek-v3", "h100*1024", 1024, 4096, "megatron"),
+        ("llama-3.1-8b", "h100*64", 256, 4096, "nanotron@1"),
+    ],
 )
 def test_a_thousand_random_plans_equal_their_estimate(
-    model: str, name: str, sequences: int, seq_len: int
+    model: str, name: str, sequences: int, seq_len: int, stack: str
 ) -> None:
     """Every part of time and memory of a scored row is the estimate's, to 1e-9."""
     job = job_of(model, sequences=sequences, seq_len=seq_len)
     machine = parse_machine(name)
-    stack = STACKS[machine.chip.family]
     s = setting(job, machine, stack)
     rows = sample_rows(s, 500)
     for found, plan, parts in rows:

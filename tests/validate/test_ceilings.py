@@ -60,12 +60,16 @@ def test_the_sweeps_times_memory_and_verdicts(sweep: Report) -> None:
     def errors(name: str) -> list[float]:
         return [row.error[name] for row in sweep.scored if name in row.error]
 
-    assert summary(errors("step_time_s")).median_abs_rel <= 0.15
-    assert summary(errors("state_memory_bytes")).median_abs_rel <= 0.07
-    assert summary(errors("memory_bytes")).median_abs_rel <= 0.105
+    times = summary(errors("step_time_s"))
+    assert times.median_abs_rel <= 0.07
+    assert times.p90_abs_rel <= 0.30
+    state = summary(errors("state_memory_bytes"))
+    assert state.median_abs_rel <= 0.003
+    assert state.p90_abs_rel <= 0.01
+    assert summary(errors("memory_bytes")).median_abs_rel <= 0.085
     found = verdicts(sweep.scored)
     assert found is not None
-    assert found.balanced_accuracy >= 0.97
+    assert found.balanced_accuracy >= 0.98
     assert found.false_fits <= 0.02
     order = ordering(sweep.scored)
     assert order is not None

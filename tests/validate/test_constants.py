@@ -11,15 +11,11 @@ import pytest
 from chipshift.errors import InputError
 from chipshift.estimate import stack as stacks
 from chipshift.estimate.estimate import error_band
+from chipshift.estimate.idle import handover, host_pace, other_time
 from chipshift.estimate.passes import routed_ops
-from chipshift.estimate.score import (
-    expert_overlap,
-    handover,
-    hiding_time,
-    host_time,
-    other_time,
-)
-from chipshift.estimate.traffic import in_place, node_latency
+from chipshift.estimate.score import expert_overlap, gathered_after, hiding_time
+from chipshift.estimate.traffic import gradient_buckets, in_place, ring_latency
+from chipshift.estimate.update import added_gradient_bytes
 from chipshift.parallel.traffic import once_per_node
 from chipshift.validate.free import MIN_MODELS, MIN_RUNS
 
@@ -31,10 +27,24 @@ def test_a_token_crosses_to_a_node_once() -> None:
     assert once_per_node(8.0, 1.0, 1.0) == 1.0
 
 
-def test_host_time_grows_with_tp_in_a_pipeline_only() -> None:
-    # 10 µs, and half as much again for each of tp 4's two doublings
-    assert host_time(1e-5, 0.5, 4.0, 2.0) == pytest.approx(2e-5)
-    assert host_time(1e-5, 0.5, 4.0, 1.0) == pytest.approx(1e-5)
+def test_collectives_pace_the_host_in_jobs_of_several_nodes() -> None:
+    # 10 collectives of 8 ranks, 0.2 ms each: 16 ms; alone on a host, or in a group of one, nothing
+    assert host_pace(2e-4, 8.0, 4.0, 10.0) == pytest.approx(16e-3)
+    assert host_pace(2e-4, 8.0, 1.0, 10.0) == 0.0
+    assert host_pace(2e-4, 1.0, 4.0, 10.0) == 0.0
+
+
+def test_gradients_are_summed_in_buckets_and_added_up_first() -> None:
+    # 1 GB in buckets of 50 MB: 20; what is left over takes one more
+    assert gradient_buckets(1.0e9, 5.0e7) == 20
+    assert gradient_buckets(1.01e9, 5.0e7) == 21
+    # 1e9 parameters, bf16 read, fp32 sum read and written, 4 microbatches: 40 GB
+    assert added_gradient_bytes(1e9, 10.0, 4.0) == 4e10
+
+
+def test_weights_are_gathered_in_a_quarter_of_the_fp32_sum() -> None:
+    # an all-gather moves half of an all-reduce, bf16 half of fp32
+    assert gathered_after(0.4, 2.0, 4.0) == pytest.approx(0.1)
 
 
 def test_a_pipeline_inside_a_node_hands_over_at_once() -> None:
@@ -70,9 +80,9 @@ def test_a_collective_beside_compute_is_slower() -> None:
     assert in_place(1.0, 0.5) == pytest.approx(2.0)
 
 
-def test_tensor_parallel_over_nodes_waits_for_each() -> None:
-    assert node_latency(1e-3, 4.0) == pytest.approx(4e-3)
-    assert node_latency(1e-3, 1.0) == 0.0
+def test_a_ring_over_nodes_takes_a_step_for_each_rank() -> None:
+    assert ring_latency(5e-5, 16.0, 2.0) == pytest.approx(8e-4)
+    assert ring_latency(5e-5, 8.0, 1.0) == 0.0
 
 
 STACK = """

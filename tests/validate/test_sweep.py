@@ -41,3 +41,15 @@ def test_out_of_memory_has_a_verdict_and_no_times() -> None:
 
 def test_other_failures_are_neither() -> None:
     assert isinstance(to_case(ROW | {"status": "Other"}, 0), Skip)
+
+
+@pytest.mark.parametrize(
+    ("fix", "pp", "nodes", "expected"),
+    [("False", 1, 8, "2"), ("False", 1, 64, "1"), ("False", 4, 8, "0"), ("True", 1, 8, "1"),
+     ("True", 4, 8, "1")],
+)  # fmt: skip
+def test_a_row_belongs_to_one_of_three_series(fix: str, pp: int, nodes: int, expected: str) -> None:
+    row = ROW | {"after_pp_fix": fix, "pp": str(pp), "dp": "32", "nodes": str(nodes)}
+    found = to_case(row, 0)
+    assert isinstance(found, Case)
+    assert found.stack_release == f"nanotron@{expected}"

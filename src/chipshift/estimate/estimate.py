@@ -51,8 +51,9 @@ class Estimate:
     """The outputs of one estimate; numbers are floats, or ``Worked`` when explaining.
 
     ``time`` holds matmul, attention, memory_bound, bubble, optimizer, input and other;
-    ``memory`` the parts of ``memory_bytes`` and their total; ``plan_source`` says who chose the
-    plan where it is not the job's own.
+    ``memory`` the parts of ``memory_bytes`` and their total; ``update_memory`` is what stays
+    allocated at the end of the optimizer step; ``plan_source`` says who chose the plan where it is
+    not the job's own.
     """
 
     job: TrainJob
@@ -71,6 +72,7 @@ class Estimate:
     collectives_exposed: dict[str, Number]
     recompute: Number
     memory: dict[str, Number]
+    update_memory: Number
     available: Number
     usd_per_step: Number | None
     usd_per_1e12_tokens: Number | None
@@ -254,6 +256,7 @@ def finish(s: Setting, plan: Plan, found: Score, price: Price | None) -> Estimat
         collectives_exposed=found.exposed,
         recompute=found.recompute,
         memory=found.memory,
+        update_memory=found.update_memory,
         available=s.usable_bytes,
         usd_per_step=per_step,
         usd_per_1e12_tokens=per_tokens,

@@ -10,6 +10,7 @@ import numpy as np
 from chipshift.estimate.columns import Choice, Columns
 from chipshift.estimate.setting import Setting
 from chipshift.estimate.stage import device_params, heaviest_kind, layers_params
+from chipshift.estimate.work import absent, plus
 from chipshift.models.count import head_params, layer_params, params_embedding
 from chipshift.parallel import memory, schedule
 from chipshift.parallel.remat import Policy
@@ -139,24 +140,81 @@ def _stage_parts(s: Setting, c: Columns, choice: Choice, policy: Policy, counts:
     context = s.stack.context_bytes + s.stack.workspace_bytes
     if moment in PLANNED:
         context = context + rename(_transposed(s, c, counts, weights_by), "transposed_bytes")
-    beside = s.stack.extra_state_bytes
-    if choice.optimizer_sharding != "none":
-        beside = beside + s.stack.zero_extra_bytes
-    extra = _state("beside", dense, experts, beside, weights_by) * s.trainable
+    gradients = _state("gradients", dense, experts, gradient_bytes, gradient_cuts(c, choice))
+    held = _beside(s, c, choice, dense / weights_by[0] + experts / weights_by[1], w.tokens)
+    gathered = plus(gathered, held.wide)
+    if not absent(held.flat):
+        gathered = gathered + memory.beyond(held.flat, activations + logits)
     parts = {
         "weights": _state("weights", dense, experts, b.weights, weights_by),
-        "gradients": _state("gradients", dense, experts, gradient_bytes, gradient_cuts(c, choice)),
-        "optimizer": _state("optimizer", dense, experts, kept, optimizer_cuts(c, choice)) + extra,
+        "gradients": plus(gradients, held.buckets),
+        "optimizer": _state("optimizer", dense, experts, kept, optimizer_cuts(c, choice)),
         "activations": activations,
         "logits": logits,
         "collectives": gathered,
-        "overhead": memory.overhead_bytes(
-            context, s.stack.comm_buffer_bytes, groups,
+        "overhead": plus(memory.overhead_bytes(
+            plus(context, s.stack.margin_bytes), s.stack.comm_buffer_bytes, groups,
             s.stack.fragmentation,
             activations + logits + gathered,
-        ),
+        ), held.stranded),
     }  # fmt: skip
     return {name: rename(part, f"{stage}_{name}_bytes") for name, part in parts.items()}
+
+
+@dataclass(frozen=True)
+class _Beside:
+    """Bytes of a stage beside state and activations; 0.0 where the stack has no such thing.
+
+    Attributes:
+        buckets: that gradients are summed from.
+        flat: that updated weights are gathered through, after the activations are gone.
+        wide, stranded: activations of full width: kept throughout, and waiting to be reused.
+    """
+
+    buckets: Number
+    flat: Number
+    wide: Number
+    stranded: Number
+
+
+def _beside(s: Setting, c: Columns, choice: Choice, params: Number, tokens: Number) -> _Beside:
+    """What stacks of PyTorch's DDP and plain tensor parallelism hold beside."""
+    st, trained = s.stack, params * s.trainable
+    replicas = memory.gradient_replicas(c.dp, c.fsdp, c.cp)
+    buckets: Number = 0.0
+    flat: Number = 0.0
+    if not absent(st.bucket_copy_bytes):
+        buckets = memory.bucket_bytes(trained, st.bucket_copy_bytes, replicas)
+    if not absent(st.flat_gather_bytes) and choice.optimizer_sharding != "none":
+        flat = memory.flat_gather_bytes(trained, st.flat_gather_bytes, replicas)
+    wide, stranded = (
+        0.0 if absent(n) else memory.wide_bytes(tokens, s.model.d_model, n, c.tp)
+        for n in (st.wide_tensors, st.stranded_tensors)
+    )
+    return _Beside(buckets, flat, wide, stranded)
+
+
+def update_bytes(s: Setting, c: Columns, choice: Choice, counts: list[Number], tokens: Number
+                 ) -> Number:  # fmt: skip
+    """Bytes allocated on the first stage at the end of the optimizer step, without activations.
+
+    Weights, gradients and optimizer state, the buckets and buffers beside them, the libraries'
+    workspace.
+    """
+    dense, experts = _params(s, c, counts, last=False)
+    cuts, b = weight_cuts(c), s.bytes
+    kept = memory.optimizer_bytes_per_param(b.master, b.moments, b.moments_per_param) * s.trainable
+    gradients = b.gradients * s.trainable
+    beside = _beside(s, c, choice, dense / cuts[0] + experts / cuts[1], tokens)
+    held = (
+        _state("weights", dense, experts, b.weights, cuts)
+        + _state("gradients", dense, experts, gradients, gradient_cuts(c, choice))
+        + _state("optimizer", dense, experts, kept, optimizer_cuts(c, choice))
+        + s.stack.workspace_bytes
+    )
+    for more in (beside.buckets, beside.flat, beside.wide):
+        held = plus(held, more)
+    return rename(held, "update_bytes")
 
 
 def _last_in_flight(choice: Choice, c: Columns) -> Number:

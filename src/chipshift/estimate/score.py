@@ -12,10 +12,11 @@ from typing import Any
 import numpy as np
 
 from chipshift.estimate.columns import Choice, Columns
-from chipshift.estimate.memory import memory_parts, optimizer_cuts
+from chipshift.estimate.idle import host_s, other_s
+from chipshift.estimate.memory import memory_parts, update_bytes
 from chipshift.estimate.passes import Pass, Stage, stage, stage_pass, work
 from chipshift.estimate.setting import Setting
-from chipshift.estimate.stage import stage_params
+from chipshift.estimate.stage import balanced, stage_params, stages_to_fill
 from chipshift.estimate.traffic import (
     LayerTraffic,
     exposed_behind,
@@ -23,11 +24,11 @@ from chipshift.estimate.traffic import (
     gradient_sum_s,
     layer_traffic,
 )
+from chipshift.estimate.update import optimizer_s
+from chipshift.estimate.work import absent, plus
 from chipshift.fabric import Links, collective_time
 from chipshift.parallel import remat, schedule
-from chipshift.parallel.memory import gradient_replicas, optimizer_bytes_per_param
 from chipshift.parallel.traffic import pipeline_bytes
-from chipshift.roofline.time import stream_time
 from chipshift.worked import formula, plain, rename
 
 Number = Any
@@ -37,13 +38,17 @@ AXES = ("tp", "cp", "ep", "fsdp", "dp", "pp")
 
 @dataclass(frozen=True)
 class Score:
-    """Parts of ``time_s`` and ``memory_bytes`` (outputs.md), numbers of equal length."""
+    """Parts of ``time_s`` and ``memory_bytes`` (outputs.md), numbers of equal length.
+
+    ``update_memory`` is what stays allocated at the end of the optimizer step.
+    """
 
     time: dict[str, Number]
     total: dict[str, Number]
     exposed: dict[str, Number]
     recompute: Number
     memory: dict[str, Number]
+    update_memory: Number = 0.0
 
 
 @dataclass(frozen=True)
@@ -110,7 +115,8 @@ def score(s: Setting, c: Columns, choice: Choice) -> Score:
     at = stage(s, c, choice, w)
     moved = traffic(s, c, choice, at)
     found = timed(s, c, choice, ops(s, c, choice, at), at.counts, moved)
-    return replace(found, memory=memory(s, c, choice, at))
+    update = update_bytes(s, c, choice, at.counts, w.tokens)
+    return replace(found, memory=memory(s, c, choice, at), update_memory=update)
 
 
 def timed(s: Setting, c: Columns, choice: Choice, made: Ops, counts: list[Number],
@@ -124,8 +130,10 @@ def timed(s: Setting, c: Columns, choice: Choice, made: Ops, counts: list[Number
     total, exposed = _collectives(s, c, choice, policy, counts, moved, one)
     n = c.accumulation
     serial = rename((exposed["tp"] + exposed["cp"] + exposed["ep"]) / n / 3, "exposed_a_pass_s")
+    on_stage = sum(counts[1:], counts[0])
+    fill = c.pp if choice.stage_layers else stages_to_fill(s, c.pp, on_stage)
     bubble = schedule.bubble(
-        choice.schedule, c.pp, c.vpp,
+        choice.schedule, fill, c.vpp,
         one.forward_s + serial,
         one.recompute.total + one.input_grad.total + serial,
         one.weight_grad.total + serial,
@@ -143,7 +151,11 @@ def timed(s: Setting, c: Columns, choice: Choice, made: Ops, counts: list[Number
     for axis in AXES:
         busy = busy + exposed[axis]
     busy = rename(busy, "busy_s")
-    time["other"] = other_s(s, c, policy, one, serial, busy, moved.pp_nodes)
+    paced = n + (fill - 1) if balanced(s) else n
+    time["other"] = other_s(
+        s, c, host_s(s, c, choice, policy, one.ops, on_stage), one.compute_s + serial,
+        one.offload, busy, moved.pp_nodes, paced,
+    )  # fmt: skip
     return Score(
         time=time,
         total=total,
@@ -160,6 +172,8 @@ def _collectives(s: Setting, c: Columns, choice: Choice, policy: remat.Policy,
     st, n = s.stack, c.accumulation
     tp_again = float(policy.recomputes("qkv_proj")) + float(policy.recomputes("mlp_up"))
     ep_again = 2.0 if policy.recomputes("experts_up") else 0.0
+    # of a pair the gather alone; both halves move the same
+    regathers = 0.0 if absent(st.tp_regathers) else st.tp_regathers / 2
     cp_again = 1.0 if policy.recomputes("attention") else 0.0
     tp: Number = 0.0
     cp: Number = 0.0
@@ -167,7 +181,8 @@ def _collectives(s: Setting, c: Columns, choice: Choice, policy: remat.Policy,
     gather: Number = 0.0
     reduce: Number = 0.0
     for k, t in zip(counts, moved.comm, strict=True):
-        tp = tp + k * (t.tp_forward + t.tp_backward + t.tp_recompute * tp_again * policy.every)
+        pairs = plus(tp_again * policy.every, regathers)
+        tp = tp + k * (t.tp_forward + t.tp_backward + t.tp_recompute * pairs)
         cp = cp + k * (t.cp_forward * (1 + cp_again * policy.every) + t.cp_backward)
         ep = ep + k * t.ep_each * (4 + ep_again * policy.every)
         gather = gather + k * t.gather
@@ -188,7 +203,11 @@ def _collectives(s: Setting, c: Columns, choice: Choice, policy: remat.Policy,
         dp = dp / 2 * (1 + n)
     after_s = rename(hiding_time(backward_s, c.pp, c.vpp, n), "hiding_backward_s")
     before_s = rename(hiding_time(forward_s, c.pp, c.vpp, n), "hiding_forward_s")
-    if choice.optimizer_sharding == "none":
+    if float(plain(st.whole_reduction)) and choice.optimizer_sharding != "none":
+        summed = exposed_behind(dp, after_s, st.dp_overlap, st.comm_tax)
+        gathered = rename(gathered_after(dp, s.bytes.weights, s.bytes.reduce), "weight_gather_s")
+        dp, dp_exposed = dp + gathered, rename(summed, "exposed_sum_s") + gathered
+    elif choice.optimizer_sharding == "none":
         dp_exposed = exposed_behind(dp, after_s, st.dp_overlap, st.comm_tax)
     else:
         half = rename(dp / 2, "gradient_scatter_s")
@@ -220,6 +239,12 @@ def _collectives(s: Setting, c: Columns, choice: Choice, policy: remat.Policy,
     )
 
 
+@formula(unit="s", source="an all-gather moves half of what an all-reduce does, in its own dtype")
+def gathered_after(all_reduce_s: Number, weight_bytes: Number, reduce_bytes: Number) -> Number:
+    """Seconds to gather updated weights, from those of the sum of their gradients."""
+    return all_reduce_s / 2 * weight_bytes / reduce_bytes
+
+
 @formula(unit="s", source="virtual stages: the first and last pp microbatches go chunk by chunk")
 def hiding_time(compute_s: Number, pp: Number, vpp: Number, microbatches: Number) -> Number:
     """Compute that can hide the gradient sum: of one microbatch, or of a round of virtual stages.
@@ -240,64 +265,3 @@ def pipeline_s(s: Setting, tokens: Number, sp: Number, links: Links) -> Number:
     """Seconds of one transfer of a microbatch's activations to the next stage."""
     v = pipeline_bytes(tokens, s.model.d_model, s.bytes.activations, sp)
     return collective_time("permute", v, links)
-
-
-def optimizer_s(s: Setting, c: Columns, choice: Choice, counts: list[Number]) -> Number:
-    """Seconds of the optimizer: its state read and written once through HBM."""
-    dense, experts = stage_params(s, c, counts)
-    kept = optimizer_bytes_per_param(s.bytes.master, s.bytes.moments, s.bytes.moments_per_param)
-    moved = optimizer_traffic_bytes(kept, s.bytes.gradients, s.bytes.weights, s.trainable)
-    shared_by, experts_by = optimizer_cuts(c, choice)
-    owned = rename(dense, "stage_params") / shared_by
-    owned = owned + rename(experts, "stage_expert_params") / experts_by
-    owned = rename(owned, "params_owned")
-    seconds = stream_time(
-        owned * moved * s.stack.optimizer_passes, s.kernels.hbm_bytes_per_s, s.kernels.stream_e_hbm
-    )
-    return rename(seconds, "optimizer_s")
-
-
-@formula(unit="B", source="state read and written, gradient read, weights written")
-def optimizer_traffic_bytes(state: Number, gradient: Number, weight: Number, trainable: Number
-                            ) -> Number:  # fmt: skip
-    """HBM bytes of the optimizer for one parameter: AdamW with an fp32 master 2·12 + 4 + 2."""
-    return (2 * state + gradient + weight) * trainable
-
-
-@formula(unit="s", source="host launches that outlast the device, offload, jitter, fixed costs")
-def other_time(host_s: Number, device_s: Number, microbatches: Number, offload_s: Number,
-               stall_s: Number, fixed_s: Number, jitter: Number, doublings: Number, busy_s: Number,
-               ) -> Number:  # fmt: skip
-    """Seconds of no op: host-bound gaps, transfers to the host, waiting for others."""
-    gaps = np.maximum(host_s - device_s, 0) + np.maximum(offload_s - device_s, 0)
-    return (gaps + stall_s) * microbatches + fixed_s + jitter * doublings * busy_s
-
-
-@formula(unit="s", source="host time an op; in a pipeline it grows with each doubling of tp")
-def host_time(host_s_per_op: Number, drag: Number, tp: Number, pp: Number) -> Number:
-    """Seconds of host time for one op."""
-    return host_s_per_op * (1 + drag * np.log2(tp) * np.where(pp > 1, 1.0, 0.0))
-
-
-@formula(unit="s", source="a pipeline whose stages wait for each other's hand-over between nodes")
-def handover(stall_s: Number, pp: Number, nodes: Number) -> Number:
-    """Seconds that one microbatch loses: stall · (pp − 1)/pp where the pipeline crosses nodes."""
-    return stall_s * (1 - 1 / pp) * np.where(nodes > 1, 1.0, 0.0)
-
-
-def other_s(s: Setting, c: Columns, policy: remat.Policy, one: Pass, serial: Number,
-            busy: Number, pp_nodes: Number) -> Number:  # fmt: skip
-    """Time outside ops and collectives; ``serial``: collectives between a microbatch's ops."""
-    passes = 3.0 + (policy.every if policy.name == "full" else 0.0)
-    launches = rename(one.ops * passes, "ops_of_a_microbatch")
-    host = launches * host_time(s.stack.host_s_per_op, s.stack.host_drag, c.tp, c.pp)
-    stall = handover(s.stack.pp_stall_s, c.pp, pp_nodes)
-    doublings = np.log2(np.maximum(s.devices / s.devices_per_host, 1.0))
-    replicas = gradient_replicas(c.dp, c.fsdp, c.cp)
-    alone = np.where(replicas * c.tp * c.pp > 1, 1.0, 0.0)
-    seconds = other_time(
-        host, one.compute_s + serial, c.accumulation, one.offload, stall,
-        s.stack.step_overhead_s,
-        s.stack.jitter_per_doubling * alone, doublings, busy,
-    )  # fmt: skip
-    return rename(seconds, "other_s")

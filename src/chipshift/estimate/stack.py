@@ -43,11 +43,21 @@ class Stack:
         ops_per_layer: ops launched a layer, forward; the backward launches twice as many.
         ops_of_routing, ops_per_expert: more of them in a layer of routed experts, and for each
             expert that a device holds.
-        host_drag: more host time an op for each doubling of tp, where there is a pipeline.
         pp_stall_s: time a microbatch that a pipeline between nodes loses to its own hand-over,
             for one stage of very many ((pp − 1)/pp of it at pp stages).
-        tp_across_scale, tp_across_latency_s: speed of tensor-parallel collectives over several
-            nodes, in a step over alone; and what each pair of them waits for every node.
+        tp_across_scale: speed of tensor-parallel collectives over several nodes, in a step over
+            alone.
+        tp_regathers: inputs that tensor parallelism gathers again in a layer's backward pass.
+        rank_latency_s: what a tensor-parallel collective between nodes takes for each rank of its
+            group, beside its transfer.
+        rank_pace_s: host time for each rank of a tensor-parallel collective's group, in a job of
+            several nodes: it paces the device where the ops are shorter.
+        bucket_bytes: gradients are summed in buckets of so many bytes (0: all as one message).
+        whole_reduction: 1 where ZeRO-1 and 2 sum whole gradients on every device, beside the
+            backward pass, and gather weights after the update, beside nothing.
+        accumulate_bytes: memory traffic for each parameter to add one microbatch's gradients to
+            their sum.
+        head_in_stages: 1 where stages are cut by cost with the LM head counted, 0 by layers.
         tp_overlap, cp_overlap, ep_overlap, pp_overlap: share of these collectives hidden.
         ep_overlap_interleaved: the same of the expert all-to-all where virtual stages let another
             microbatch compute meanwhile.
@@ -71,10 +81,13 @@ class Stack:
             another layout (XLA transposes them once, before the loop over layers).
         narrow_activations: stored activations of a job in 8 bits or fewer over a bf16 job's
             (inputs of its matmuls are kept as they were cast).
-        extra_state_bytes: bytes kept for each parameter beside weights, gradients and optimizer
-            state (bf16 gradients beside accumulated fp32 ones).
-        zero_extra_bytes: more of them under ZeRO-1 and 2 (the flat buffer that weights are
-            gathered into).
+        bucket_copy_bytes: bytes kept for each parameter, beside weights, gradients and optimizer
+            state, where gradients are summed over replicas (DDP's buckets).
+        flat_gather_bytes: bytes for each parameter of the flat buffer that updated weights are
+            gathered into under ZeRO-1 and 2.
+        wide_tensors: activations of full width that tensor parallelism keeps throughout.
+        stranded_tensors: more of them that the allocator may not reuse yet, since a collective on
+            another stream still reads them.
         workspace_bytes: what the libraries hold of the allocator's memory throughout.
         working_layers: layers' worth of full activations alive while one is recomputed.
         gathered_layers: layers' worth of gathered weights alive at once.
@@ -85,6 +98,7 @@ class Stack:
         fragmentation: share of dynamic memory lost by the allocator.
         context_bytes: driver, runtime and library workspace on each device.
         comm_buffer_bytes: communication buffers for each process group that leaves one device.
+        margin_bytes: a guard band for the error of the peak: what fits by less is called not to.
         reruns_output: 1 when full recompute also runs the layer's last matmul.
         plans_buffers: 1 when a compiler places every buffer before the run (XLA), so that the loss
             and the layers' backward pass share their room.
@@ -111,10 +125,15 @@ class Stack:
     cast_passes: float = 1.5
     host_s_per_op: float = 0.0
     ops_per_layer: float = 20.0
-    host_drag: float = 0.0
     pp_stall_s: float = 0.0
     tp_across_scale: float = 1.0
-    tp_across_latency_s: float = 0.0
+    tp_regathers: float = 0.0
+    rank_latency_s: float = 0.0
+    rank_pace_s: float = 0.0
+    bucket_bytes: float = 0.0
+    whole_reduction: float = 0.0
+    accumulate_bytes: float = 0.0
+    head_in_stages: float = 0.0
     ops_of_routing: float = 0.0
     ops_per_expert: float = 0.0
     ep_once_per_node: float = 0.0
@@ -137,8 +156,10 @@ class Stack:
     streams_at_loss: float = 0.0
     attention_copies: float = 0.0
     narrow_activations: float = 0.7
-    extra_state_bytes: float = 0.0
-    zero_extra_bytes: float = 0.0
+    bucket_copy_bytes: float = 0.0
+    flat_gather_bytes: float = 0.0
+    wide_tensors: float = 0.0
+    stranded_tensors: float = 0.0
     workspace_bytes: float = 0.0
     working_layers: float = 1.0
     gathered_layers: float = 2.0
@@ -147,6 +168,7 @@ class Stack:
     fragmentation: float = 0.05
     context_bytes: float = 1.0e9
     comm_buffer_bytes: float = 2.0e8
+    margin_bytes: float = 0.0
     reruns_output: float = 0.0
     plans_buffers: float = 0.0
     gradients_at_peak: float = 1.0

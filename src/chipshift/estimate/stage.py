@@ -12,7 +12,13 @@ from chipshift.estimate.setting import Setting
 from chipshift.models.count import layer_params, params_embedding
 from chipshift.models.ops import Cut, layer_ops
 from chipshift.parallel import memory
-from chipshift.parallel.schedule import layers_per_stage, spare_places
+from chipshift.parallel.schedule import (
+    balanced_last_layers,
+    balanced_layers_per_stage,
+    layers_per_stage,
+    spare_places,
+    stages_in_effect,
+)
 from chipshift.worked import Worked, formula, leaf, plain, rename
 
 Number = Any
@@ -40,6 +46,9 @@ def held_layers(s: Setting, c: Columns, choice: Choice) -> Held:
     if choice.stage_layers:
         return _laid_out(s, int(plain(c.pp)), choice.stage_layers)
     on_stage, counts = stage_layers(s, c.pp, c.vpp)
+    if balanced(s):
+        share = rename(_last_share(s, c.pp, on_stage), "last_stage_layers_share")
+        return Held(on_stage, counts, [n * share for n in counts], share)
     spare = np.where(c.pp > 1, spare_places(s.model.n_layers * 1.0, c.pp, c.vpp), 0.0)
     return Held(on_stage, counts, counts, rename(1 - spare / on_stage, "last_stage_layers_share"))
 
@@ -101,7 +110,10 @@ def stage_layers(s: Setting, pp: Number, vpp: Number) -> tuple[Number, list[Numb
     """Layers of the fullest stage, in all and by kind (in the order of ``model.layers``)."""
     kinds = [count for _, count in s.model.layers]
     whole = sum(kinds[1:], kinds[0])
-    on_stage = layers_per_stage(whole, pp, vpp)
+    if balanced(s):
+        on_stage = balanced_layers_per_stage(whole * 1.0, head_layers(s), pp)
+    else:
+        on_stage = layers_per_stage(whole, pp, vpp)
     if len(kinds) == 1:
         return on_stage, [on_stage]
     if not s.heavy_first:
@@ -114,6 +126,36 @@ def stage_layers(s: Setting, pp: Number, vpp: Number) -> tuple[Number, list[Numb
         top if i == heavy else others_on_stage(on_stage, top, n, rest) for i, n in enumerate(kinds)
     ]
     return on_stage, _named_counts(s, counts)
+
+
+def balanced(s: Setting) -> bool:
+    """Whether the stack cuts stages by cost, with the LM head among the layers."""
+    return float(plain(s.stack.head_in_stages)) > 0
+
+
+@formula(unit="layers", source="the LM head's matrix over those of a layer")
+def head_in_layers(vocab: Number, d_model: Number, layer_matrices: Number) -> Number:
+    """Layers whose matrices are as many parameters as the LM head's."""
+    return vocab * d_model / layer_matrices
+
+
+def head_layers(s: Setting) -> Number:
+    """The LM head as so many layers of the heaviest kind."""
+    p = layer_params(s.model.layers[heaviest_kind(s)][0], s.model.d_model)
+    return head_in_layers(s.model.vocab, s.model.d_model, p.total - p.norms)
+
+
+def _last_share(s: Setting, pp: Number, on_stage: Number) -> Number:
+    """Layers of the last stage over those of the fullest, where stages are cut by cost."""
+    return balanced_last_layers(s.model.n_layers * 1.0, head_layers(s), pp) / on_stage
+
+
+def stages_to_fill(s: Setting, pp: Number, on_stage: Number) -> Number:
+    """Stages that a pipeline fills and drains, each of the slowest one's cost."""
+    if not balanced(s):
+        return pp
+    last = on_stage * _last_share(s, pp, on_stage)
+    return stages_in_effect(s.model.n_layers * 1.0, head_layers(s), on_stage, last)
 
 
 def _named_counts(s: Setting, counts: list[Number]) -> list[Number]:

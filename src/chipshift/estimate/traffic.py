@@ -11,6 +11,7 @@ from chipshift.estimate.columns import Columns
 from chipshift.estimate.memory import weight_cuts
 from chipshift.estimate.setting import Setting
 from chipshift.estimate.stage import device_params
+from chipshift.estimate.work import absent
 from chipshift.fabric import Links, collective_time
 from chipshift.models.model import Layer, MoeMlp
 from chipshift.parallel import traffic
@@ -46,10 +47,16 @@ def in_place(alone_s: Number, scale: Number) -> Number:
     return alone_s / scale
 
 
-@formula(unit="s", source="each node that a tensor-parallel group spans adds to the wait")
-def node_latency(latency_s: Number, nodes: Number) -> Number:
-    """Seconds that collectives over several nodes wait beside their transfer; 0 inside one."""
-    return latency_s * nodes * np.where(nodes > 1, 1.0, 0.0)
+@formula(unit="s", source="the steps of a ring, each as slow as its hop between nodes")
+def ring_latency(latency_s: Number, ranks: Number, nodes: Number) -> Number:
+    """Seconds that a collective over several nodes takes beside its transfer; 0 inside one."""
+    return latency_s * ranks * np.where(nodes > 1, 1.0, 0.0)
+
+
+@formula(unit="1", source="PyTorch DDP: gradients are summed bucket by bucket as they are made")
+def gradient_buckets(gradient_bytes: Number, bucket_bytes: Number) -> Number:
+    """Messages that the sum of gradients is cut into."""
+    return np.ceil(gradient_bytes / bucket_bytes)
 
 
 @dataclass(frozen=True)
@@ -110,7 +117,12 @@ def tensor_pair_s(s: Setting, tokens: Number, tp: Links, sequence_parallel: bool
     else:
         pair = rename(collective_time("all_reduce", v_tp, tp), "tp_all_reduce_s")
     pair = in_place(pair, np.where(tp.n_out > 1, s.stack.tp_across_scale, 1.0))
-    return pair + node_latency(s.stack.tp_across_latency_s, _nodes(tp.n_out, v_tp))
+    if absent(s.stack.rank_latency_s):
+        return pair
+    each = ring_latency(
+        s.stack.rank_latency_s, _placed(tp.size, "devices", v_tp), _placed(tp.n_out, "nodes", v_tp)
+    )
+    return pair + each * (2 if sequence_parallel else 1)
 
 
 def context_s(s: Setting, layer: Layer, tokens: Number, tp: Number, cp: Number, links: Links,
@@ -137,16 +149,16 @@ def expert_exchange_s(s: Setting, layer: Layer, tokens: Number, ep: Number, sp: 
         return 0.0
     top_k = layer.mlp.top_k
     v_ep = traffic.expert_bytes(tokens, top_k, s.model.d_model, s.bytes.activations, ep, sp)
-    nodes = _nodes(links.n_out, v_ep)
+    nodes = _placed(links.n_out, "nodes", v_ep)
     once = traffic.once_per_node(top_k, nodes, s.stack.ep_once_per_node)
     return collective_time("all_to_all", v_ep * once, links)
 
 
-def _nodes(count: Number, beside: Number) -> Number:
-    """Nodes that a group spans: a leaf where the figures beside it are worked."""
+def _placed(count: Number, what: str, beside: Number) -> Number:
+    """Nodes or devices of a group: a leaf where the figures beside it are worked."""
     if not isinstance(beside, Worked):
         return count
-    return leaf(count, "nodes", "nodes", "placement of the mesh axis")
+    return leaf(count, what, what, "placement of the mesh axis")
 
 
 def _weights(s: Setting, c: Columns, kind: int) -> tuple[Number, Number]:
@@ -192,9 +204,11 @@ def gradient_sum_s(s: Setting, c: Columns, dense: Number, experts: Number) -> Nu
 
 def gradient_part_s(s: Setting, params: Number, links: Links) -> Number:
     """Seconds alone of the all-reduce of so many parameters' gradients."""
-    return collective_time(
-        "all_reduce", traffic.gradient_reduce_bytes(params, s.bytes.reduce), links
-    )
+    v = traffic.gradient_reduce_bytes(params, s.bytes.reduce)
+    if absent(s.stack.bucket_bytes):
+        return collective_time("all_reduce", v, links)
+    buckets = gradient_buckets(v, s.stack.bucket_bytes)
+    return buckets * collective_time("all_reduce", v / buckets, links)
 
 
 def routes(s: Setting) -> bool:

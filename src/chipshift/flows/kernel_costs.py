@@ -7,7 +7,8 @@ from typing import Any
 
 import numpy as np
 
-from chipshift.estimate.score import optimizer_traffic_bytes, score
+from chipshift.estimate.score import score
+from chipshift.estimate.update import optimizer_traffic_bytes
 from chipshift.estimate.work import (
     attention_bytes,
     attention_kernel_of,

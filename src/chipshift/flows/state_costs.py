@@ -9,8 +9,8 @@ import numpy as np
 
 from chipshift.estimate.columns import Choice
 from chipshift.estimate.memory import gradient_cuts, optimizer_cuts
-from chipshift.estimate.score import optimizer_s
 from chipshift.estimate.stage import stage_layers, stage_params
+from chipshift.estimate.update import optimizer_s
 from chipshift.flows.port import Cost, Port, difference, step_of, unaffected, with_bytes
 from chipshift.jobs.job import Flag
 from chipshift.parallel.memory import optimizer_bytes_per_param

@@ -91,6 +91,30 @@ def gathered_bytes(layer_params: Number, shards: Number, layers: Number, weight_
     return np.where(shards > 1, layer_params * (layers * weight_bytes + reduce_bytes), 0)
 
 
+@formula(unit="B", source="a copy for each parameter where gradients are summed over replicas")
+def bucket_bytes(params: Number, bytes_per_param: Number, replicas: Number) -> Number:
+    """Bytes of the buckets that gradients are summed from; 0 where there is nothing to sum."""
+    return params * bytes_per_param * np.where(replicas > 1, 1.0, 0.0)
+
+
+@formula(unit="B", source="one flat tensor of all parts, and the device's own part of it")
+def flat_gather_bytes(params: Number, bytes_per_param: Number, replicas: Number) -> Number:
+    """Bytes of the buffers through which updated weights are gathered at once under ZeRO."""
+    return params * bytes_per_param * (1 + 1 / replicas) * np.where(replicas > 1, 1.0, 0.0)
+
+
+@formula(unit="B", source="activations of full width, gathered over tp: tokens × width × 2 bytes")
+def wide_bytes(tokens: Number, d_model: Number, tensors: Number, tp: Number) -> Number:
+    """Bytes of tensors of full width that tensor parallelism keeps on each device."""
+    return 2 * tokens * d_model * tensors * np.where(tp > 1, 1.0, 0.0)
+
+
+@formula(unit="B", source="made after the step's activations are freed: it takes their place")
+def beyond(late_bytes: Number, freed_bytes: Number) -> Number:
+    """Bytes that a buffer of the optimizer step adds to the peak."""
+    return np.maximum(late_bytes - freed_bytes, 0)
+
+
 @formula(unit="B", source="runtime context, communication buffers, and the allocator's losses")
 def overhead_bytes(context: Number, comm_buffer: Number, groups: Number, fragmentation: Number,
                    dynamic: Number) -> Number:  # fmt: skip

@@ -66,6 +66,25 @@ def layers_per_stage(layers: Number, pp: Number, vpp: Number) -> Number:
     return np.ceil(layers / (pp * vpp)) * vpp
 
 
+@formula(unit="layers", source="stages cut by cost, the LM head counted as so many layers")
+def balanced_layers_per_stage(layers: Number, head_layers: Number, pp: Number) -> Number:
+    """Layers of the fullest stage where each takes blocks until it has its share of the cost."""
+    return np.where(pp > 1, np.minimum(np.ceil((layers + head_layers) / pp), layers), layers)
+
+
+@formula(unit="layers", source="what the stages before leave, each cut at its share of the cost")
+def balanced_last_layers(layers: Number, head_layers: Number, pp: Number) -> Number:
+    """Layers beside the LM head on the last stage; 0 where the head fills its share alone."""
+    return np.maximum(layers - np.ceil((layers + head_layers) * (pp - 1) / pp), 0)
+
+
+@formula(unit="1", source="cost of the whole model over that of its slowest stage")
+def stages_in_effect(layers: Number, head_layers: Number, fullest: Number, last: Number
+                     ) -> Number:  # fmt: skip
+    """Stages of uneven cost as so many of the slowest: what fills and drains the pipeline."""
+    return (layers + head_layers) / np.maximum(fullest, last + head_layers)
+
+
 @formula(unit="layers", source="empty layer places, taken from the first and last stage")
 def spare_places(layers: Number, pp: Number, vpp: Number) -> Number:
     """Layer places that stay empty on the last stage, up to one a chunk: room for the LM head."""

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections import defaultdict
+from collections.abc import Callable, Hashable
 
 import numpy as np
 
@@ -42,7 +43,7 @@ def left_out(cases: list[Case]) -> dict[tuple[str, str], list[float]]:
     return dict(out)
 
 
-def left_out_errors(fit: Fit) -> list[float]:
+def left_out_errors(fit: Fit, group: Callable[[Case], Hashable] = group) -> list[float]:
     """Signed relative error of each run, timed under constants fitted without its own group."""
     x = fit.stored()
     fit.choose(x)

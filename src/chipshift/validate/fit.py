@@ -210,6 +210,10 @@ class Fit:
         pull = np.where(size < LARGE, size**2 / 2, LARGE * (size - LARGE / 2))
         return float(np.sum(self.weight * pull) + np.sum((x / self.sd) ** 2) / 2)
 
+    def relative_errors(self, x: Floats) -> Floats:
+        """Signed relative error of each run."""
+        return np.expm1(self.log_times(x) - self.truth)
+
     def choose(self, x: Floats) -> None:
         """Take the least rematerialisation that fits wherever a source does not state it."""
         for j, run in enumerate(self.runs):

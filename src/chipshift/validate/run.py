@@ -67,19 +67,20 @@ def predict_plan(job: TrainJob, plan: Plan, machine: Machine, stack: str) -> Pre
     """The estimate of one plan as a prediction.
 
     ``memory_bytes`` is what the framework's allocator holds at its peak, as the runs report it:
-    the estimate's total less the driver's context and the communication library's buffers.
+    the estimate's total less the driver's context, the communication library's buffers and the
+    stack's guard band. ``state_memory_bytes`` is what stays allocated around the optimizer step.
     """
     found = estimate(job, plan, machine, stack)
     memory = {key: float(value) for key, value in found.memory.items()}
     constants = stack_constants(stack, machine.chip.key)
-    state = sum(memory[key] for key in ("weights", "gradients", "optimizer"))
     groups = sum(n > 1 for n in (plan.tp, plan.cp, plan.ep, plan.pp, plan.dp * plan.fsdp))
-    outside = constants.context_bytes + groups * constants.comm_buffer_bytes
+    outside = constants.context_bytes + constants.margin_bytes
+    outside += groups * constants.comm_buffer_bytes
     parts = {key: float(value) for key, value in found.time.items()}
     parts |= {f"{axis} collectives": float(v) for axis, v in found.collectives_exposed.items()}
     return Prediction(
         step_time_s=float(found.step_time_s),
-        state_memory_bytes=state + constants.workspace_bytes,
+        state_memory_bytes=float(found.update_memory),
         memory_bytes=memory["total"] - outside,
         fits=found.fits,
         parts_s={key: value for key, value in parts.items() if value},

@@ -98,8 +98,23 @@ def to_case(row: Mapping[str, str], index: int, file: str = "") -> Case | Skip:
         remats=("none",),
         measured=_measured(row, sequences * seq_len, 8 * nodes),
         groups=_groups(row, hidden, tp, pp),
-        release="1" if row.get("after_pp_fix") == "True" else "0",
+        release=_release(row, pp, nodes),
     )
+
+
+def _release(row: Mapping[str, str], pp: int, nodes: int) -> str:
+    """State of engine and network that a row ran under: the file has three series of runs.
+
+    "0", an early pipeline engine; "1", the repaired one; and as "2" the runs without pipelines that
+    were made before both, on a network in order. In the other two every collective of a job of
+    several nodes waits about 0.2 ms for each rank (docs/calibration.md has the bandwidths that
+    say so). On 64 nodes most runs of the third kind were made under the network of the others.
+    """
+    if row.get("after_pp_fix") == "True":
+        return "1"
+    if pp > 1:
+        return "0"
+    return "2" if nodes < 64 else "1"
 
 
 def _model(row: Mapping[str, str], hidden: int) -> Model:

@@ -1,0 +1,74 @@
+"""Time of a step in neither ops nor collectives: a slow host, hand-overs, jitter, fixed costs."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import numpy as np
+
+from chipshift.estimate.columns import Choice, Columns
+from chipshift.estimate.setting import Setting
+from chipshift.estimate.work import absent, plus
+from chipshift.parallel import remat
+from chipshift.parallel.memory import gradient_replicas
+from chipshift.worked import formula, rename
+
+Number = Any
+
+
+@formula(unit="s", source="host launches that outlast the device, offload, jitter, fixed costs")
+def other_time(host_s: Number, device_s: Number, microbatches: Number, offload_s: Number,
+               stall_s: Number, fixed_s: Number, jitter: Number, doublings: Number, busy_s: Number,
+               ) -> Number:  # fmt: skip
+    """Seconds of no op: host-bound gaps, transfers to the host, waiting for others."""
+    gaps = np.maximum(host_s - device_s, 0) + np.maximum(offload_s - device_s, 0)
+    return (gaps + stall_s) * microbatches + fixed_s + jitter * doublings * busy_s
+
+
+@formula(unit="s", source="a pipeline whose stages wait for each other's hand-over between nodes")
+def handover(stall_s: Number, pp: Number, nodes: Number) -> Number:
+    """Seconds that one microbatch loses: stall · (pp − 1)/pp where the pipeline crosses nodes."""
+    return stall_s * (1 - 1 / pp) * np.where(nodes > 1, 1.0, 0.0)
+
+
+@formula(unit="s", source="each rank of a collective's group takes the host its share of time")
+def host_pace(pace_s: Number, ranks: Number, hosts: Number, collectives: Number) -> Number:
+    """Host seconds of so many collectives of a job on several hosts; 0 on one."""
+    busy = np.where(ranks > 1, 1.0, 0.0) * np.where(hosts > 1, 1.0, 0.0)
+    return pace_s * ranks * collectives * busy
+
+
+def host_s(s: Setting, c: Columns, choice: Choice, policy: remat.Policy, ops: Number,
+           on_stage: Number) -> Number:  # fmt: skip
+    """Host seconds of one microbatch: launches, and tensor-parallel collectives of a slow host."""
+    passes = 3.0 + (policy.every if policy.name == "full" else 0.0)
+    launches = rename(ops * passes, "ops_of_a_microbatch")
+    host = launches * s.stack.host_s_per_op
+    if absent(s.stack.rank_pace_s):
+        return host
+    # forward and backward, attention and feed-forward: a gather and a scatter, or one sum
+    calls = plus(8.0, s.stack.tp_regathers) if choice.sequence_parallel else 4.0
+    hosts = s.devices / s.devices_per_host
+    return host + host_pace(s.stack.rank_pace_s, c.tp, hosts, calls * on_stage)
+
+
+def other_s(s: Setting, c: Columns, host: Number, device: Number, offload: Number, busy: Number,
+            pp_nodes: Number, microbatches: Number) -> Number:  # fmt: skip
+    """Time outside ops and collectives.
+
+    Args:
+        host, device, offload: seconds of a microbatch on the host; on the device, collectives
+            between its ops among them; and of what goes to the host's memory.
+        busy: seconds of the whole step in ops and collectives.
+        microbatches: of a step, and what filling a pipeline takes as so many more.
+    """
+    stall = handover(s.stack.pp_stall_s, c.pp, pp_nodes)
+    doublings = np.log2(np.maximum(s.devices / s.devices_per_host, 1.0))
+    replicas = gradient_replicas(c.dp, c.fsdp, c.cp)
+    alone = np.where(replicas * c.tp * c.pp > 1, 1.0, 0.0)
+    seconds = other_time(
+        host, device, microbatches, offload, stall,
+        s.stack.step_overhead_s,
+        s.stack.jitter_per_doubling * alone, doublings, busy,
+    )  # fmt: skip
+    return rename(seconds, "other_s")
