@@ -340,7 +340,7 @@ def test_what_is_missing_by_hand() -> None:
     moving = 536_870_912 + 386_138_112 + 262_668_288 * of.logit_memory_bytes
     fixed = of.context_bytes + of.workspace_bytes + of.comm_buffer_bytes  # of one group: tp
     needs = 36_136_230_912 + moving * (1 + of.fragmentation) + fixed
-    assert (of.working_layers, of.activation_memory_scale, of.extra_state_bytes) == (1, 1, 0)
+    assert (of.working_layers, of.activation_memory_scale, of.bucket_copy_bytes) == (1, 1, 0)
     assert chosen.short_bytes == pytest.approx(needs - 33_554_432_000, rel=1e-9)
 
 
