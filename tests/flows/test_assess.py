@@ -147,6 +147,29 @@ def test_what_fits_nowhere_is_an_answer(job: TrainJob) -> None:
     assert row["verdict"] == "does_not_fit"
 
 
+def test_what_planning_alone_would_give_is_told_from_what_the_machine_gives() -> None:
+    """A poor plan on 64 H100s (pp 8 with tp 8, a microbatch a stage, all of it recomputed) makes
+    any target look fast; planned anew on the same machine, it does not."""
+    poor = dataclasses.replace(
+        job_of("llama-3.1-8b", sequences=64),
+        plan=Given(Plan(tp=8, pp=8, microbatch=8, accumulation=8, remat="full"), "job.toml", 4),
+    )
+    found = assess(poor, parse_machine("h100*64"), ["h100*64"])
+    target = found.targets[0]
+    assert found.replanned is not None and target.estimate is not None
+    assert target.verdict is not None and target.verdict.word == "both"
+    # the target is the present machine: planned anew, the two are the same plan
+    assert found.replanned.plan == target.estimate.plan
+    assert verdict(found.replanned, target.estimate).word == "within_the_error"
+    assert target.verdict.deciding.startswith("the present plan: the best one on h100:8x8 takes")
+    row = assessment_json(found)
+    assert row["replanned"]["step_time_s"] == target.estimate.step_time_s
+
+    best = dataclasses.replace(poor, plan=Given(target.estimate.plan, "job.toml", 4))
+    again = assess(best, parse_machine("h100*64"), ["h100*64"])
+    assert again.replanned is None and assessment_json(again)["replanned"] is None
+
+
 def test_what_is_held_is_named_where_nothing_fits_because_of_it(job: TrainJob) -> None:
     """Llama-3.1-8B on eight v6e chips fits with tp = 8; held to replicas it cannot."""
     held = Options(fixed={"dp": 8})

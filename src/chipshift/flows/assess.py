@@ -81,7 +81,12 @@ class Target:
 
 @dataclass(frozen=True)
 class Assessment:
-    """The whole answer."""
+    """The whole answer.
+
+    Attributes:
+        replanned: the planner's plan on the present machine, where it beats the job's own: what
+            planning alone would give.
+    """
 
     job: TrainJob
     present: Estimate
@@ -89,6 +94,7 @@ class Assessment:
     transfers: list[Transfer]
     measured: Anchored | None
     options: Options
+    replanned: Estimate | None = None
 
 
 def present_run(job: TrainJob, machine: Machine, options: Options) -> Estimate:
@@ -121,24 +127,33 @@ def assess(job: TrainJob, present: Machine, targets: Sequence[str],
     options = options or Options()
     job = resolve_machine(job, present)
     now = present_run(job, present, options)
+    replanned = _replanned(job, now) if job.plan is not None else None
     found = []
     for name in targets:
         if progress is not None:
             progress(f"planning {name}")
-        found.append(plan_target(job, name, options, now))
+        found.append(plan_target(job, name, options, now, replanned))
     estimates = [t.estimate for t in found if t.estimate is not None]
     return Assessment(
         job, now, found, transfers(now, estimates), anchor(now, estimates, options.measured),
-        options,
+        options, replanned,
     )  # fmt: skip
 
 
-def plan_target(job: TrainJob, name: str, options: Options, now: Estimate | None = None
-                ) -> Target:  # fmt: skip
+def _replanned(job: TrainJob, now: Estimate) -> Estimate | None:
+    """The best plan on the present machine, None where the job's own is as good."""
+    best = choose(job, now.machine, now.stack, price=now.price, explain_choice=False).best
+    faster = best is not None and plain(best.step_time_s) < 0.99 * plain(now.step_time_s)
+    return best if faster else None
+
+
+def plan_target(job: TrainJob, name: str, options: Options, now: Estimate | None = None,
+                replanned: Estimate | None = None) -> Target:  # fmt: skip
     """The answer for one machine named with or without its size.
 
     Args:
         now: the present run to compare with; None for the planner by itself.
+        replanned: a better plan on the present machine, where there is one.
     """
     sized = has_size(name)
     chip = parse_machine(name).chip if sized else chip_named(name)
@@ -173,7 +188,7 @@ def plan_target(job: TrainJob, name: str, options: Options, now: Estimate | None
     return Target(
         machine=machine,
         estimate=best,
-        verdict=None if now is None else verdict(now, best),
+        verdict=None if now is None else verdict(now, best, replanned),
         sizings=sizings,
         unchanged=carried,
         unchanged_note=carried_note,

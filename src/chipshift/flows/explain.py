@@ -87,6 +87,7 @@ def assessment_tree(a: Assessment, answer: dict[str, Any]) -> Tree:
     return {
         "job": lambda: figures()["job"],
         "from": figures,
+        "replanned": _estimate(a.replanned, a.options),
         "targets": [target_tree(t, a.options, now) for t in a.targets],
         "transfers": [
             {

@@ -27,6 +27,7 @@ def assessment_json(a: Assessment) -> dict[str, Any]:
         "schema": SCHEMA,
         "job": job_json(a.job),
         "from": _estimate(a.present, a.options),
+        "replanned": _optional(a.replanned, a.options),
         "targets": [target_json(t, a.options) for t in a.targets],
         "transfers": [_transfer(t) for t in a.transfers],
         "relearn": [row for t in a.targets for row in _relearn(t)],

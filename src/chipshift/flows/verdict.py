@@ -7,6 +7,7 @@ from dataclasses import dataclass
 from typing import Any
 
 from chipshift.estimate import ErrorBand, Estimate
+from chipshift.units import duration
 from chipshift.worked import formula, plain
 
 Number = Any
@@ -85,8 +86,19 @@ def half_width(band: ErrorBand) -> float:
     return UNVALIDATED_P50 if band.median_abs_rel is None else band.median_abs_rel
 
 
-def verdict(present: Estimate, target: Estimate) -> Verdict:
-    """Compare the best plan of a target with the present run."""
+WORDS = {
+    "both": "faster and cheaper", "faster": "faster only", "cheaper": "cheaper only",
+    "neither": "neither faster nor cheaper", "within_the_error": "no different beyond the error",
+}  # fmt: skip
+
+
+def verdict(present: Estimate, target: Estimate, replanned: Estimate | None = None) -> Verdict:
+    """Compare the best plan of a target with the present run.
+
+    Args:
+        replanned: a better plan on the present machine: where the word would be another against
+            it, planning decides rather than the machine.
+    """
     now, then = float(plain(present.step_time_s)), float(plain(target.step_time_s))
     time_ratio = float(ratio_of(then / tokens_of(target), now / tokens_of(present)))
     cost_ratio = _cost_ratio(present, target)
@@ -123,8 +135,21 @@ def verdict(present: Estimate, target: Estimate) -> Verdict:
         ),
         Band(band_edge(then, -own), band_edge(then, own)),
         flips,
-        _deciding(word, time_ratio, cost_ratio, error, target, flips),
+        _planning(word, replanned, target)
+        or _deciding(word, time_ratio, cost_ratio, error, target, flips),
     )  # fmt: skip
+
+
+def _planning(word: str, replanned: Estimate | None, target: Estimate) -> str:
+    """That the present plan decides, in a sentence; "" where another one changes nothing."""
+    other = word if replanned is None else verdict(replanned, target).word
+    if replanned is None or other == word:
+        return ""
+    seconds = duration(float(plain(replanned.step_time_s)))
+    return (
+        f"the present plan: the best one on {replanned.machine.name} takes {seconds} a step, and "
+        f"against that the target is {WORDS[other]}"
+    )
 
 
 def tokens_of(e: Estimate) -> float:

@@ -186,6 +186,9 @@ def _figures(answer: Mapping[str, Any], columns: Sequence[Mapping[str, Any]], wi
         if row.path == "step_time_s":
             same = "".join(f"{_unchanged(c):>{each}}" for c in columns)
             yield [Span(f"   {'  present plan unchanged':<{LABEL - 3}}{same}")]
+            if answer.get("replanned"):
+                best = f"{duration(answer['replanned']['step_time_s']):>{each}}"
+                yield [Span(f"   {'  planned anew':<{LABEL - 3}}{best}")]
     yield from _errors(columns, each)
     yield from _sizings(columns, each)
     if any(c.get("long_run") for c in columns):
