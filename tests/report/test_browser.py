@@ -9,6 +9,8 @@ from typing import TYPE_CHECKING
 
 import pytest
 
+from chipshift.report.page import page as page_of
+from tests.report.answers import answer, explained
 from tests.report.test_page import text
 
 if TYPE_CHECKING:
@@ -76,6 +78,41 @@ def test_without_a_script_every_chart_is_seen_and_a_figure_opens(
     assert not work.is_visible()
     figure.locator("summary").first.click()
     assert work.is_visible()
+    page.close()
+
+
+def test_a_deeper_step_of_a_figure_is_one_link_away_without_a_script(
+    browser: Browser, address: str
+) -> None:
+    page = browser.new_page(java_script_enabled=False, viewport={"width": 1280, "height": 900})
+    page.goto(address)
+    figure = page.locator("#figures details.fig").first
+    figure.locator("summary").first.click()
+    link = figure.locator('.work a[href^="#w"]').first
+    place = (link.get_attribute("href") or "").removeprefix("#")
+    step = page.locator(f"[id='{place}']")
+    assert not step.is_visible()
+    link.click()
+    assert step.is_visible()
+    page.close()
+
+
+@pytest.mark.parametrize("width", [1280, 900, 390])
+def test_eight_columns_of_figures_stay_within_the_window(
+    browser: Browser, width: int, tmp_path: Path
+) -> None:
+    found, worked = answer(), explained()
+    target = found["targets"][0]
+    targets = [{**target, "machine": {**target["machine"], "name": name}}
+               for name in ("v6e:16x16", "v5p:4x8x8", "v7x:4x4x8")]  # fmt: skip
+    made = page_of({**found, "targets": targets},
+                   {**worked, "targets": [worked["targets"][0]] * 3})  # fmt: skip
+    assert 'class="units labels dense"' in made
+    place = tmp_path / "page.html"
+    place.write_text(made, "utf8")
+    page = browser.new_page(viewport={"width": width, "height": 900})
+    page.goto(place.as_uri())
+    assert page.evaluate("document.documentElement.scrollWidth") <= width
     page.close()
 
 

@@ -10,7 +10,7 @@ import pytest
 
 from chipshift.flows.roofline import of_estimate
 from chipshift.report.derivation import Book, figures_of, panel, written
-from chipshift.report.page import Detail, page, shown_at
+from chipshift.report.page import Detail, breakable, broken, count, page, shown_at
 from chipshift.report.words import headline
 from chipshift.units import duration
 from chipshift.worked import formula, leaf, rename
@@ -205,6 +205,25 @@ def test_verdicts_of_the_same_word_share_a_clause_and_the_best_comes_first() -> 
         "Faster and cheaper on b; no difference beyond the error on a and c; "
         "not faster, cost unknown on d"
     )
+
+
+@pytest.mark.parametrize(
+    ("value", "shown"), [(15e12, "15e12"), (1e12, "1e12"), (1.5e12, "1.5e12"), (4e11, "400e9"),
+                         (512.0, "512")]
+)  # fmt: skip
+def test_a_run_has_its_tokens_as_people_write_them(value: float, shown: str) -> None:
+    assert count(value) == shown
+
+
+def test_a_long_word_may_be_broken_at_its_signs_and_stays_text() -> None:
+    assert breakable("remat a_b<c") == "remat a_<wbr>b&lt;c"
+
+
+def test_a_command_is_broken_as_a_shell_joins_it() -> None:
+    command = " ".join(f"--option-{i}=value" for i in range(20))
+    made = broken(command)
+    assert max(map(len, made.split("\n"))) <= 102
+    assert " ".join(made.replace("\\\n", "").split()) == command
 
 
 def test_many_targets_stay_below_two_megabytes_and_within_the_columns() -> None:

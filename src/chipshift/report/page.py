@@ -2,9 +2,13 @@
 
 from __future__ import annotations
 
+import re
+import textwrap
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
+
+from markupsafe import Markup, escape
 
 from chipshift.report.derivation import Book, figures_of, panel, written
 from chipshift.report.lines import quantity
@@ -36,11 +40,12 @@ from chipshift.report.words import (
 )
 from chipshift.units import duration, gib, si
 
-MOST_WORKED = 6
-MOST_STEPS = 2200
+MOST_STEPS, SOME_STEPS = 5000, 2600
+"""Steps worked out beyond which no further best plan, or plan carried over, is."""
+
 MOST_BYTES = 1_900_000
-MOST_ACROSS = 6
-"""Columns of figures side by side; more are stacked, as on a phone."""
+MOST_ACROSS, MOST_DENSE = 6, 9
+"""Columns of figures side by side, and in small type; more are stacked, as on a phone."""
 
 
 @dataclass(frozen=True)
@@ -93,22 +98,25 @@ def _render(answer: Mapping[str, Any], book: Book, roofs: Sequence[Mapping[str, 
         panel=lambda path: panel(book, path, detail.panel_lines),
         step_of=lambda path: shown_at(book, path, detail), opened=detail.panel_lines > 0,
         written=lambda: written(book),
-        value_at=value_at, cell=cell, plan_text=plan_text, machine_text=machine_text, usd=usd,
+        value_at=value_at, cell=cell, count=count, plan_text=plan_text, usd=usd,
+        machine_text=machine_text,
         duration=duration, gib=gib, si=si, quantity=quantity, compared=compared,
         does_not_fit=does_not_fit, error_text=error_text, item_cost=item_cost, place=place,
         verdict_words=verdict_words, more_tokens=more_tokens,
         nothing_to_relearn=nothing_to_relearn,
     )  # fmt: skip
+    environment.filters.update(breakable=breakable, broken=broken)
     across = columns(answer)
     fitting = [t for t in answer["targets"] if t.get("plan") is not None]
     drawn = {**answer, "targets": fitting[: detail.drawn]}
     return environment.get_template("page.html").render(
         answer=answer, job=answer["job"], present=answer["from"], targets=answer["targets"],
-        columns=across, stacked=" stacked" if len(across) > MOST_ACROSS else "",
+        columns=across, stacked=across_class(len(across)),
         rows=rows_for([e for _, _, e in across]), book=book, version=__version__,
         headline=headline(answer), good=GOOD,
         relearn=by_weight(grouped(answer["relearn"])), proofs=proof_commands(answer),
-        assumptions=assumptions(answer), undrawn=len(fitting) - len(drawn["targets"]),
+        derived=sum(not step.leaf for step in book.steps), assumptions=assumptions(answer),
+        undrawn=len(fitting) - len(drawn["targets"]),
         charts={
             "rulers": {t["machine"]["name"]: rulers(answer["from"], t) for t in fitting},
             "roofline": rooflines(roofs[: 1 + detail.drawn]),
@@ -120,6 +128,35 @@ def _render(answer: Mapping[str, Any], book: Book, roofs: Sequence[Mapping[str, 
     )  # fmt: skip
 
 
+def count(value: float) -> str:
+    """A large count as people write it: ``15e12``."""
+    mantissa, _, exponent = f"{value:.3e}".partition("e")
+    whole = float(mantissa)
+    power = int(exponent)
+    while power % 3:
+        whole, power = whole * 10, power - 1
+    return f"{whole:g}e{power}" if power else f"{value:g}"
+
+
+def across_class(columns: int) -> str:
+    """The class of a table of so many columns."""
+    return "" if columns <= MOST_ACROSS else " dense" if columns <= MOST_DENSE else " stacked"
+
+
+def breakable(words: str) -> Markup:
+    """Text that may be broken after a sign within a word, where a narrow column has to."""
+    return Markup("").join(
+        Markup(f"{escape(part)}<wbr>") if part in "_=+:" else escape(part)
+        for part in re.split("([_=+:])", words)
+    )
+
+
+def broken(command: str) -> str:
+    """A command over lines that a shell joins."""
+    parts = textwrap.wrap(command, 96, break_long_words=False, break_on_hyphens=False)
+    return " \\\n    ".join(parts)
+
+
 def shown_at(book: Book, path: str, detail: Detail) -> int | None:
     """The step behind a figure where the page shows its working; a leaf stands in panels only."""
     at = book.figures.get(path)
@@ -129,8 +166,8 @@ def shown_at(book: Book, path: str, detail: Detail) -> int | None:
 def entered(answer: Mapping[str, Any], explained: Mapping[str, Any]) -> Book:
     """The derivations of the page: the present run, best plans, then plans carried over.
 
-    At most ``MOST_WORKED`` estimates are worked out, and none once ``MOST_STEPS`` steps stand,
-    which keeps a page of many targets or of a large model small.
+    Best plans are worked out until ``MOST_STEPS`` steps stand and plans carried over until
+    ``SOME_STEPS`` do, which keeps a page of many targets or of a large model small.
     """
     runs: list[tuple[str, str, Any]] = [
         (answer["from"]["machine"]["name"], "from", explained["from"])
@@ -146,9 +183,10 @@ def entered(answer: Mapping[str, Any], explained: Mapping[str, Any]) -> Book:
             path = f"targets.{i}.unchanged_plan"
             carried.append((f"{name}, present plan", path, tree["unchanged_plan"]))
     book = Book()
-    for heading, path, tree in [*runs, *carried][:MOST_WORKED]:
-        if sum(not step.leaf for step in book.steps) < MOST_STEPS:
-            book.add(heading, figures_of(path, tree))
+    for limit, part in ((MOST_STEPS, runs), (SOME_STEPS, carried)):
+        for heading, path, tree in part:
+            if sum(not step.leaf for step in book.steps) < limit:
+                book.add(heading, figures_of(path, tree))
     book.add("what transfers", _transferred(explained.get("transfers", ())))
     book.add("what else stands on the page", explained.get("besides", {}).items())
     return book

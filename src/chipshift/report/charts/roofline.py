@@ -107,7 +107,7 @@ def _panel(roof: Roof, roofs: list[Roof], width: float, height: float, first: bo
     body += text(x.end, y(roof.peak_flop_per_s) - 6, peak, "faint", "end")
     slope_at = (low * roof.ridge_flop_per_byte) ** 0.5
     rate = si(roof.hbm_bytes_per_s, "B/s")
-    body += text(x(slope_at) - 6, y(roof.at(slope_at)) - 4, rate, "faint", "end")
+    body += text(x(slope_at) + 8, y(roof.at(slope_at)) + 10, rate, "faint")
     body += _marks(roof.marks, x, y)
     body += text(x.end, height - 8, "FLOP a byte of HBM", "faint", "end")
     return body
