@@ -86,7 +86,7 @@ def test_a_deeper_step_of_a_figure_is_one_link_away_without_a_script(
 ) -> None:
     page = browser.new_page(java_script_enabled=False, viewport={"width": 1280, "height": 900})
     page.goto(address)
-    figure = page.locator("#figures details.fig").first
+    figure = page.locator("#figures details.fig:has(.work a[href^='#w'])").first
     figure.locator("summary").first.click()
     link = figure.locator('.work a[href^="#w"]').first
     place = (link.get_attribute("href") or "").removeprefix("#")

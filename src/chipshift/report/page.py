@@ -43,7 +43,7 @@ from chipshift.units import duration, gib, si
 MOST_STEPS, SOME_STEPS = 5000, 2600
 """Steps worked out beyond which no further best plan, or plan carried over, is."""
 
-MOST_BYTES = 1_900_000
+MOST_BYTES = 1_190_000
 MOST_ACROSS, MOST_DENSE = 6, 9
 """Columns of figures side by side, and in small type; more are stacked, as on a phone."""
 
@@ -55,13 +55,20 @@ class Detail:
     Attributes:
         panel_lines: lines of a figure's panel; 0 has the figure lead to its working instead.
         drawn: targets whose fabric and roofline are drawn.
+        others: whether figures of other plans and sizes have panels too, or lead to their working.
     """
 
     panel_lines: int
     drawn: int
+    others: bool = False
+
+    def opens(self, path: str) -> bool:
+        """Whether a figure opens where it stands."""
+        return self.panel_lines > 0 and (self.others or not OTHERS.search(path))
 
 
-DETAILS = (Detail(10, 16), Detail(4, 8), Detail(0, 4))
+OTHERS = re.compile(r"\.(alternatives|frontier|sizings)\.")
+DETAILS = (Detail(10, 16, others=True), Detail(5, 12), Detail(0, 4))
 """Tried in this order until the page is below ``MOST_BYTES``."""
 
 
@@ -96,7 +103,7 @@ def _render(answer: Mapping[str, Any], book: Book, roofs: Sequence[Mapping[str, 
     )  # fmt: skip
     environment.globals.update(
         panel=lambda path: panel(book, path, detail.panel_lines),
-        step_of=lambda path: shown_at(book, path, detail), opened=detail.panel_lines > 0,
+        step_of=lambda path: shown_at(book, path, detail), opens=detail.opens,
         written=lambda: written(book),
         value_at=value_at, cell=cell, count=count, plan_text=plan_text, usd=usd,
         machine_text=machine_text,
@@ -160,7 +167,7 @@ def broken(command: str) -> str:
 def shown_at(book: Book, path: str, detail: Detail) -> int | None:
     """The step behind a figure where the page shows its working; a leaf stands in panels only."""
     at = book.figures.get(path)
-    return None if at is None or (not detail.panel_lines and book.steps[at].leaf) else at
+    return None if at is None or (not detail.opens(path) and book.steps[at].leaf) else at
 
 
 def entered(answer: Mapping[str, Any], explained: Mapping[str, Any]) -> Book:
