@@ -61,8 +61,8 @@ def test_the_sweeps_times_memory_and_verdicts(sweep: Report) -> None:
         return [row.error[name] for row in sweep.scored if name in row.error]
 
     times = summary(errors("step_time_s"))
-    assert times.median_abs_rel <= 0.07
-    assert times.p90_abs_rel <= 0.30
+    assert times.median_abs_rel <= 0.06
+    assert times.p90_abs_rel <= 0.27
     state = summary(errors("state_memory_bytes"))
     assert state.median_abs_rel <= 0.003
     assert state.p90_abs_rel <= 0.01

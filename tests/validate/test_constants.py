@@ -48,15 +48,17 @@ def test_weights_are_gathered_in_a_quarter_of_the_fp32_sum() -> None:
 
 
 def test_a_pipeline_inside_a_node_hands_over_at_once() -> None:
-    assert handover(1.2, 4.0, 2.0) == pytest.approx(0.9)
-    assert handover(1.2, 4.0, 1.0) == 0.0
-    assert handover(1.2, 1.0, 2.0) == 0.0
+    # between nodes a middle stage waits for both neighbours, 1.2 s a microbatch, an end for one
+    assert handover(1.2, 4.0, 2.0, 8.0) == pytest.approx(9.6)
+    assert handover(1.2, 2.0, 2.0, 8.0) == pytest.approx(4.8)
+    assert handover(1.2, 4.0, 1.0, 8.0) == 0.0
+    assert handover(1.2, 1.0, 2.0, 8.0) == 0.0
 
 
 def test_gaps_and_stalls_count_every_microbatch() -> None:
-    # host 3 s against device 1 s: gap 2 s; stall 0.5 s; 4 microbatches; fixed 1 s; jitter 1 % × 2
+    # host 3 s against device 1 s: gap 2 s; 4 microbatches; stall 2 s; fixed 1 s; jitter 1 % × 2
     # doublings × 50 s busy = 1 s
-    assert other_time(3.0, 1.0, 4.0, 0.0, 0.5, 1.0, 0.01, 2.0, 50.0) == pytest.approx(12.0)
+    assert other_time(3.0, 1.0, 4.0, 0.0, 2.0, 1.0, 0.01, 2.0, 50.0) == pytest.approx(12.0)
 
 
 def test_virtual_stages_hide_the_expert_exchange() -> None:

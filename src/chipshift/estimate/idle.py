@@ -20,15 +20,20 @@ Number = Any
 def other_time(host_s: Number, device_s: Number, microbatches: Number, offload_s: Number,
                stall_s: Number, fixed_s: Number, jitter: Number, doublings: Number, busy_s: Number,
                ) -> Number:  # fmt: skip
-    """Seconds of no op: host-bound gaps, transfers to the host, waiting for others."""
+    """Seconds of no op: host-bound gaps, transfers to the host, waiting for others.
+
+    Args:
+        host_s, device_s, offload_s: of a microbatch; stall_s, fixed_s, busy_s: of the step.
+    """
     gaps = np.maximum(host_s - device_s, 0) + np.maximum(offload_s - device_s, 0)
-    return (gaps + stall_s) * microbatches + fixed_s + jitter * doublings * busy_s
+    return gaps * microbatches + stall_s + fixed_s + jitter * doublings * busy_s
 
 
-@formula(unit="s", source="a pipeline whose stages wait for each other's hand-over between nodes")
-def handover(stall_s: Number, pp: Number, nodes: Number) -> Number:
-    """Seconds that one microbatch loses: stall · (pp − 1)/pp where the pipeline crosses nodes."""
-    return stall_s * (1 - 1 / pp) * np.where(nodes > 1, 1.0, 0.0)
+@formula(unit="s", source="a stage waits for the hand-over of each neighbour, at most two")
+def handover(stall_s: Number, pp: Number, nodes: Number, microbatches: Number) -> Number:
+    """Seconds that a step loses where the pipeline crosses nodes: half of stall_s a neighbour."""
+    neighbours = np.minimum(pp - 1, 2)
+    return stall_s / 2 * neighbours * microbatches * np.where(nodes > 1, 1.0, 0.0)
 
 
 @formula(unit="s", source="each rank of a collective's group takes the host its share of time")
@@ -62,7 +67,7 @@ def other_s(s: Setting, c: Columns, host: Number, device: Number, offload: Numbe
         busy: seconds of the whole step in ops and collectives.
         microbatches: of a step, and what filling a pipeline takes as so many more.
     """
-    stall = handover(s.stack.pp_stall_s, c.pp, pp_nodes)
+    stall = handover(s.stack.pp_stall_s, c.pp, pp_nodes, c.accumulation)
     doublings = np.log2(np.maximum(s.devices / s.devices_per_host, 1.0))
     replicas = gradient_replicas(c.dp, c.fsdp, c.cp)
     alone = np.where(replicas * c.tp * c.pp > 1, 1.0, 0.0)

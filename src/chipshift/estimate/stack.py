@@ -43,8 +43,8 @@ class Stack:
         ops_per_layer: ops launched a layer, forward; the backward launches twice as many.
         ops_of_routing, ops_per_expert: more of them in a layer of routed experts, and for each
             expert that a device holds.
-        pp_stall_s: time a microbatch that a pipeline between nodes loses to its own hand-over,
-            for one stage of very many ((pp − 1)/pp of it at pp stages).
+        pp_stall_s: time a microbatch that a middle stage of a pipeline between nodes loses to
+            hand-overs with its two neighbours; half of it with one.
         tp_across_scale: speed of tensor-parallel collectives over several nodes, in a step over
             alone.
         tp_regathers: inputs that tensor parallelism gathers again in a layer's backward pass.
