@@ -6,7 +6,7 @@ PIP := $(BIN)/python -m pip --disable-pip-version-check --no-input -q
 REPORT := out/report.html
 CODE := src tests benchmarks $(wildcard docs/*.py) scripts
 
-.PHONY: help demo test lint format lock readme clean
+.PHONY: help demo test lint format lock readme picture clean
 
 help:
 	@echo "make demo    set everything up and run the main job on a shipped example"
@@ -15,6 +15,7 @@ help:
 	@echo "make format  let the formatter and the linter mend what they can"
 	@echo "make lock    compute requirements/*.lock anew from requirements/*.in"
 	@echo "make readme  write the program's own output into README.md and docs anew"
+	@echo "make picture take docs/images/report.png anew (needs chromium)"
 	@echo "make clean   remove what the above made"
 
 demo: $(VENV)/.core
@@ -69,6 +70,9 @@ lock: $(VENV)/.core
 
 readme: $(VENV)/.core
 	$(BIN)/python docs/blocks.py
+
+picture: $(VENV)/.test
+	$(BIN)/python scripts/take_picture.py
 
 clean:
 	rm -rf $(VENV) out build dist src/*.egg-info
