@@ -49,7 +49,8 @@ from chipshift.worked import plain
 
 RESULTS = Path(__file__).parent / "data" / "compile_time.jsonl"
 CHIPS = ("v6e", "v5p", "v5e", "v7x")
-ONE = {"v5e": "v5e:1x1", "v6e": "v6e:1x1", "v5p": "v5p:1x1x1", "v7x": "v7x:1x1x1"}
+SLICE = {"v5e": "v5e:2x2", "v6e": "v6e:2x2", "v5p": "v5p:2x2x1", "v7x": "v7x:2x2x1"}
+"""The program is compiled for the first device of these."""
 TOKENS, LAYERS = 4096, 2
 
 
@@ -131,7 +132,7 @@ def key(one: Reduced) -> str:
 
 def compiled(one: Reduced) -> dict[str, Any]:
     """Cycles of the program inside the scan over layers, and outside it."""
-    machine = parse_machine(ONE[one.chip])
+    machine = parse_machine(SLICE[one.chip])
     os.environ["CHIPSHIFT_REDUCED"] = json.dumps(asdict(one.config))
     before, begun = resource.getrusage(resource.RUSAGE_CHILDREN), time.monotonic()
     with tempfile.TemporaryDirectory() as folder:
@@ -219,7 +220,7 @@ def timed() -> list[Timed]:
         whole = replace(config, segments=((config.segments[0][0], one.layers),))
         plan = replace(case.plan, remat=case.remats[0])
         seen = estimate(case.job, plan, machine, case.stack)
-        exposed = sum(float(plain(x)) for x in seen.exposed.values())
+        exposed = sum(float(plain(x)) for x in seen.collectives_exposed.values())
         added = attention_seconds(whole, machine) * one.times + exposed
         added += float(plain(seen.time["optimizer"]))
         found.append(Timed(case, cycles * one.times, added))

@@ -89,3 +89,5 @@ def test_hybrid_sharding_keeps_fp32_logits_alone_where_the_matmul_is_not_windowe
     assert held["logits"] == pytest.approx(4096 * 128_256 * 4)
     held = memory("llama-3.2-1b", "v6e:4x4", 4096, hybrid)
     assert held["logits"] == pytest.approx(4096 * 128_256 * 6)
+    held = memory("llama-3.2-1b", "v6e:4x4", 4096, replace(hybrid, microbatch=2))
+    assert held["logits"] == pytest.approx(2 * 4096 * 128_256 * 4)

@@ -236,10 +236,13 @@ def _params(s: Setting, c: Columns, counts: list[Number], last: bool) -> tuple[N
 
 def _logit_bytes(s: Setting, c: Columns) -> Number:
     """Bytes kept for a logit; fewer where sharded weights' gradients are summed over dp as well."""
-    kept, hybrid = s.stack.logit_memory_bytes, s.stack.hybrid_logit_bytes
+    kept, hybrid, one = (
+        s.stack.logit_memory_bytes, s.stack.hybrid_logit_bytes, s.stack.hybrid_logit_bytes_of_one
+    )  # fmt: skip
     if float(plain(hybrid)) == 0:
         return kept
-    return np.where((c.dp > 1) & (c.fsdp > 1), hybrid, kept)
+    both = (c.dp > 1) & (c.fsdp > 1)
+    return np.where(both, np.where(c.microbatch > 1, hybrid, one), kept)
 
 
 def _live_gradients(s: Setting, c: Columns, moment: Moment) -> Number:

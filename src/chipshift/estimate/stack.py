@@ -95,6 +95,7 @@ class Stack:
         hybrid_logit_bytes: the same under hybrid sharding (dp and fsdp both above 1), 0 = no
             difference: the head's matmul is not windowed then, and XLA may make the logits'
             gradient inside it.
+        hybrid_logit_bytes_of_one: the same where the microbatch is a single sequence.
         fragmentation: share of dynamic memory lost by the allocator.
         context_bytes: driver, runtime and library workspace on each device.
         comm_buffer_bytes: communication buffers for each process group that leaves one device.
@@ -165,6 +166,7 @@ class Stack:
     gathered_layers: float = 2.0
     logit_memory_bytes: float = 10.0
     hybrid_logit_bytes: float = 0.0
+    hybrid_logit_bytes_of_one: float = 0.0
     fragmentation: float = 0.05
     context_bytes: float = 1.0e9
     comm_buffer_bytes: float = 2.0e8
