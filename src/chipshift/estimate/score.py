@@ -123,8 +123,10 @@ def timed(s: Setting, c: Columns, choice: Choice, made: Ops, counts: list[Number
           moved: Traffic) -> Score:  # fmt: skip
     """A score without its memory, from what the rows compute and what they send.
 
-    Every part of the step grows, or stays, with each time in ``moved``: the times of the best
-    links of any order bound the step of every order from below.
+    The step grows, or stays, with each time in ``moved``, so that the times of the best links of
+    any order bound the step of every order from below. What a collective adds is exposed, and the
+    exposed part grows with it; ``serial``, a third of it a pass, lengthens the bubble and covers
+    at most as much of two gaps of the host (tests/planner hold the bound to random plans).
     """
     one, policy = made.one, policy_of(s, choice)
     total, exposed = _collectives(s, c, choice, policy, counts, moved, one)
