@@ -23,10 +23,10 @@ from chipshift.machines import parse_machine
 from chipshift.machines.machine import Machine
 from chipshift.planner.bounds import floors, layouts
 from chipshift.planner.choose import choose
-from chipshift.planner.search import Found, search
+from chipshift.planner.search import search
 from chipshift.planner.sites import all_sites
 from chipshift.planner.space import EVEN_STAGES, applies, base_rows, choices, divisors
-from chipshift.planner.table import Row, prepare, rows_stage, scored, step_times
+from chipshift.planner.table import Row, plan_of, prepare, rows_stage, scored, step_times
 from chipshift.worked import plain
 from tests.estimate.conftest import job_of
 
@@ -133,7 +133,7 @@ def test_the_search_finds_what_brute_force_over_all_orders_finds(
     assert pruned.scored + pruned.pruned == seen and (pruned.pruned > 0 or seen < 500)
     for found in (whole, pruned):
         assert found.fitting[0].step_time_s == pytest.approx(best, rel=1e-12)
-        plan = found.plan(found.fitting[0])
+        plan = found.fitting[0].plan
         assert float(plain(estimate(job, plan, machine, stack).step_time_s)) == pytest.approx(
             best, rel=1e-12
         )
@@ -247,7 +247,6 @@ def sample_rows(s: Setting, count: int) -> list[tuple[Row, Plan, dict[str, float
     p = prepare(s, base, options[0].cp_kind, bounds=False)
     rng = np.random.default_rng(7)
     picks = random.Random(7)
-    found = Found(s, base, p, [], [], 0, 0, 0, 0, 0.0)
     out: list[tuple[Row, Plan, dict[str, float]]] = []
     while len(out) < count:
         choice = picks.choice(options)
@@ -266,7 +265,7 @@ def sample_rows(s: Setting, count: int) -> list[tuple[Row, Plan, dict[str, float
             parts |= {f"exposed.{k}": _at(result.exposed[k], i) for k in SCORE_AXES}
             parts |= {f"total.{k}": _at(result.total[k], i) for k in SCORE_AXES}
             parts |= {f"memory.{k}": _at(result.memory[k], i) for k in (*PARTS, "total")}
-            out.append((row, found.plan(row), parts))
+            out.append((row, plan_of(p, row), parts))
     return out[:count]
 
 
@@ -279,7 +278,7 @@ def test_what_the_user_holds_is_held() -> None:
     s = setting(job, parse_machine("v6e:8x16"), "maxtext")
     found = search(s, {"tp": 4, "remat": "full"})
     for row in found.fitting[:20]:
-        plan = found.plan(row)
+        plan = row.plan
         assert (plan.tp, plan.remat) == (4, "full")
 
 
@@ -288,7 +287,7 @@ def test_stages_are_even_where_the_stack_needs_it() -> None:
     s = setting(job, parse_machine("v7x:8x8x8"), "maxtext")
     found = search(s, keep=64)
     for row in found.fitting:
-        plan = found.plan(row)
+        plan = row.plan
         assert 126 % (plan.pp * plan.vpp) == 0
         assert plan.schedule == ("gpipe" if plan.pp > 1 else "1f1b")
 

@@ -15,8 +15,7 @@ from chipshift.jobs.job import TrainJob
 from chipshift.jobs.plan import Plan
 from chipshift.machines.machine import Machine
 from chipshift.planner.bounds import without_memory_limit
-from chipshift.planner.search import Found, search
-from chipshift.planner.table import Row
+from chipshift.planner.search import Found, Kept, search
 from chipshift.units import duration, gib
 from chipshift.worked import formula, plain
 
@@ -98,7 +97,7 @@ def choose(job: TrainJob, machine: Machine, stack: str, *, fixed: Fixed | None =
     if not found.fitting:
         smallest, short = _smallest(s, found)
         return Choice(machine, stack, None, [], [], short, smallest, found)
-    best = estimate(job, found.plan(found.fitting[0]), machine, stack, price=price,
+    best = estimate(job, found.fitting[0].plan, machine, stack, price=price,
                     plan_source=planned(found, machine.name))  # fmt: skip
     others = _runners_up(job, found, best, price) if explain_choice else []
     limits = _constraints(s, best, fixed or {}) if explain_choice else []
@@ -109,7 +108,7 @@ def _smallest(s: Setting, found: Found) -> tuple[Plan | None, float | None]:
     """The plan that needs least memory, and what ``estimate`` says it lacks; None where none is."""
     if not found.not_fitting:
         return None, None
-    plan = found.plan(found.not_fitting[0])
+    plan = found.not_fitting[0].plan
     needs = float(estimate(s.job, plan, s.machine, s.stack.name).memory["total"])
     return plan, needs - float(s.usable_bytes)
 
@@ -119,22 +118,22 @@ def planned(found: Found, machine: str) -> str:
     return f"chosen by the planner among {found.considered:,} legal plans on {machine}"
 
 
-def _family(found: Found, row: Row) -> tuple[object, ...]:
+def _family(row: Kept) -> tuple[object, ...]:
     """What makes two plans different in kind: how it is cut, not how the batch is sliced."""
-    p = found.plan(row)
+    p = row.plan
     return (p.tp, p.pp, p.cp, p.ep, p.fsdp > 1, p.dp > 1)
 
 
 def _runners_up(job: TrainJob, found: Found, best: Estimate, price: Price | None
                 ) -> list[RunnerUp]:  # fmt: skip
     """The best plan of each other family, fastest first, and the reason it loses."""
-    seen = {_family(found, found.fitting[0])}
+    seen = {_family(found.fitting[0])}
     out: list[RunnerUp] = []
     for row in found.fitting[1:]:
-        if _family(found, row) in seen:
+        if _family(row) in seen:
             continue
-        seen.add(_family(found, row))
-        other = estimate(job, found.plan(row), best.machine, best.stack, price=price,
+        seen.add(_family(row))
+        other = estimate(job, row.plan, best.machine, best.stack, price=price,
                          plan_source=planned(found, best.machine.name))  # fmt: skip
         out.append(RunnerUp(other, loses_because(best, other)))
         if len(out) == RUNNERS_UP:
@@ -183,7 +182,7 @@ def _constraints(s: Setting, best: Estimate, fixed: Fixed) -> list[Constraint]:
 def _priced(name: str, job: TrainJob, best: Estimate, free: Found, steps: float = 1.0
             ) -> Constraint:  # fmt: skip
     """A limit's cost against the first plan of a search without it."""
-    plan = free.plan(free.fitting[0])
+    plan = free.fitting[0].plan
     without = estimate(job, plan, best.machine, best.stack, price=best.price)
     cost = float(limit_cost(best.step_time_s, without.step_time_s, steps))
     price = best.price.usd_per_chip_hour

@@ -15,12 +15,21 @@ from chipshift.jobs.plan import Plan
 from chipshift.planner.bounds import Floors, floors, layouts
 from chipshift.planner.sites import Ints, ranges
 from chipshift.planner.space import Base, applies, base_rows, choices, chunks
-from chipshift.planner.table import Prepared, Row, prepare, rows_stage, step_times, take
+from chipshift.planner.table import Prepared, Row, plan_of, prepare, rows_stage, step_times, take
 
 CHUNK = 8192
 PLANS = 2 * CHUNK
 KEEP = 256
 SMALLEST = 8
+
+
+@dataclass(frozen=True)
+class Kept:
+    """A plan that was kept; its step time is infinite where only its memory was asked for."""
+
+    plan: Plan
+    step_time_s: float
+    memory_bytes: float
 
 
 @dataclass(frozen=True)
@@ -31,40 +40,21 @@ class Found:
     links of their own. Of the sites of a row and a choice the fastest is kept.
 
     Attributes:
-        fitting: best rows that fit, ascending step time, at most ``KEEP``.
-        not_fitting: where nothing fits, the rows that need least memory, ascending.
+        fitting: best plans that fit, ascending step time, at most ``KEEP``.
+        not_fitting: where nothing fits, the plans that need least memory, ascending.
         considered: legal plans; scored + pruned = considered.
         pruned: left out because a proved bound showed that they cannot be kept.
         counted_fitting: scored plans that fit.
     """
 
     setting: Setting
-    base: Base
-    prepared: Prepared | None
-    fitting: list[Row]
-    not_fitting: list[Row]
+    fitting: list[Kept]
+    not_fitting: list[Kept]
     considered: int
     scored: int
     pruned: int
     counted_fitting: int
     seconds: float
-
-    def plan(self, row: Row) -> Plan:
-        """The row as a plan."""
-        assert self.prepared is not None
-        at, sites = int(self.base.tuple_of[row.index]), self.prepared.sites
-        dp, fsdp, cp, tp, ep, pp = self.base.degrees[at].tolist()
-        return Plan(
-            dp=dp, fsdp=fsdp, cp=cp, tp=tp, ep=ep, pp=pp,
-            vpp=int(self.base.vpp[row.index]),
-            microbatch=float(self.base.microbatch[row.index]),
-            accumulation=round(float(self.base.accumulation[row.index])),
-            remat=row.choice.remat,
-            optimizer_sharding=row.choice.optimizer_sharding,
-            schedule=row.choice.schedule if pp > 1 else "1f1b",
-            cp_kind=row.choice.cp_kind,
-            order=sites.orders[sites.order[row.site]],
-        )  # fmt: skip
 
 
 class _Best:
@@ -114,23 +104,23 @@ def search(s: Setting, fixed: Mapping[str, str | int | float] | None = None, *,
     fixed = fixed or {}
     base = base_rows(s, fixed)
     tally = _Tally(_Best(keep), progress)
-    options, prepared = choices(s, fixed), None
-    smallest: list[Row] = []
+    options = choices(s, fixed)
+    fitting: list[Kept] = []
+    smallest: list[Kept] = []
     if len(base):
         prepared = prepare(s, base, options[0].cp_kind, bounds=prune, usual_only=usual_only)
         groups = _groups(options, base)
         of_row = prepared.sites.counts[base.tuple_of]
         tally.considered = sum(int(of_row[g.rows].sum()) * len(g.choices) for g in groups)
         if prune:
-            smallest = _search_pruned(s, prepared, groups, tally)
+            smallest = _kept(prepared, _search_pruned(s, prepared, groups, tally))
         else:
             for group in groups:
                 _search_all(s, prepared, group, tally)
+        fitting = _kept(prepared, tally.best.rows)
     return Found(
         setting=s,
-        base=base,
-        prepared=prepared,
-        fitting=tally.best.rows,
+        fitting=fitting,
         not_fitting=smallest,
         considered=tally.considered,
         scored=tally.scored,
@@ -138,6 +128,10 @@ def search(s: Setting, fixed: Mapping[str, str | int | float] | None = None, *,
         counted_fitting=tally.fitting,
         seconds=time.perf_counter() - start,
     )
+
+
+def _kept(p: Prepared, rows: list[Row]) -> list[Kept]:
+    return [Kept(plan_of(p, row), row.step_time_s, row.memory_bytes) for row in rows]
 
 
 @dataclass

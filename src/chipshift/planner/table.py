@@ -11,6 +11,7 @@ from chipshift.estimate.columns import Choice, Columns
 from chipshift.estimate.passes import Stage, Work, stage, work
 from chipshift.estimate.score import AXES, Score, Traffic, memory, ops, timed
 from chipshift.estimate.setting import Setting
+from chipshift.jobs.plan import Plan
 from chipshift.planner.collectives import SEQUENCE_PARALLEL, Collectives, collectives
 from chipshift.planner.sites import Ints, Sites, all_sites, distinct
 from chipshift.planner.space import DEGREES, Base
@@ -157,3 +158,20 @@ class Row:
     step_time_s: float
     memory_bytes: float
     site: int
+
+
+def plan_of(p: Prepared, row: Row) -> Plan:
+    """A row as a plan."""
+    base = p.base
+    dp, fsdp, cp, tp, ep, pp = base.degrees[base.tuple_of[row.index]].tolist()
+    return Plan(
+        dp=dp, fsdp=fsdp, cp=cp, tp=tp, ep=ep, pp=pp,
+        vpp=int(base.vpp[row.index]),
+        microbatch=float(base.microbatch[row.index]),
+        accumulation=round(float(base.accumulation[row.index])),
+        remat=row.choice.remat,
+        optimizer_sharding=row.choice.optimizer_sharding,
+        schedule=row.choice.schedule if pp > 1 else "1f1b",
+        cp_kind=row.choice.cp_kind,
+        order=p.sites.orders[p.sites.order[row.site]],
+    )  # fmt: skip
