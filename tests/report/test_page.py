@@ -305,3 +305,8 @@ def test_every_figure_that_the_page_asks_for_opens_its_derivation(
     # a cost of what must be relearned, another plan, a limit, the user's own run
     for name in ("seconds_per_step", "step_time_without_s", "measured_step_time_s"):
         assert f"<b>{name}</b>" in made or f"{name} = " in made
+
+
+def test_no_paragraph_holds_a_panel() -> None:
+    """HTML ends a paragraph where a panel begins: the words after it would start a line anew."""
+    assert re.search(r"<p\b[^>]*>(?:(?!</p>).)*<details", text(), re.S) is None
