@@ -110,3 +110,15 @@ def test_mistakes(args: list[str], sentence: str, capsys: pytest.CaptureFixture[
     assert run(["chips", *args]) == 2
     caught = capsys.readouterr()
     assert sentence in caught.err and caught.out == "" and caught.err.count("\n") == 1
+
+
+def test_a_chip_names_the_instances_that_hold_it(capsys: pytest.CaptureFixture[str]) -> None:
+    """A3 High: 4 × 200 Gb/s for 8 GPUs are 12.5 GB/s a GPU, one way."""
+    assert run(["chips", "h100"]) == 0
+    said = capsys.readouterr().out
+    assert "p5.48xlarge (8 chips, 50 GB/s of network a chip)" in said
+    assert "a3-highgpu-8g (8 chips, 12.5 GB/s of network a chip)" in said
+    assert run(["chips", "h100", "--json"]) == 0
+    rows = json.loads(capsys.readouterr().out)["chips"][0]["instances"]
+    assert {"BM.GPU.H100.8", "ND96isr_H100_v5", "a3-megagpu-8g"} <= {row["name"] for row in rows}
+    assert all(row["chips"] == 8 and row["source"] for row in rows)

@@ -14,6 +14,7 @@ from chipshift.errors import InputError
 from chipshift.machines import all_chips, chip_named, rentable
 from chipshift.machines.chip import Chip, Figure
 from chipshift.machines.compare import Row, rows, scale_up_bytes_per_s
+from chipshift.machines.instances import Instance, instances_of
 from chipshift.machines.load import chip_file
 from chipshift.machines.slices import SliceShape, Vm
 
@@ -85,6 +86,7 @@ def as_object(chips: tuple[Chip, ...], compared: bool) -> dict[str, Any]:
                 "figures": {name: _figure_object(f) for name, f in chip.figures.items()},
                 "absent": dict(chip_file(chip.key).absent),
                 "slices": [_slice_object(shape) for shape in rentable(chip.key)],
+                "instances": [_instance_object(one) for one in instances_of(chip.key)],
             }
             for chip in chips
         ],
@@ -121,6 +123,15 @@ def _slice_object(shape: SliceShape) -> dict[str, Any]:
         "cloud_name": shape.cloud_name or None,
         "wraps": list(shape.wraps),
         "machine_types": [vm.name for vm in shape.vms],
+    }
+
+
+def _instance_object(one: Instance) -> dict[str, Any]:
+    return {
+        "name": one.name,
+        "chips": one.chips,
+        "scale_out_bytes_per_s": one.scale_out_bytes_per_s,
+        "source": one.source,
     }
 
 
@@ -194,7 +205,7 @@ def chip_lines(chip: Chip) -> list[Line]:
         lines += [("", ""), ("Not given", "bold")]
         for name, why in absent.items():
             lines += _wrapped(f"{name}: {why}", "")
-    return [*lines, *_slice_lines(chip)]
+    return [*lines, *_slice_lines(chip), *_instance_lines(chip)]
 
 
 def _slice_lines(chip: Chip) -> list[Line]:
@@ -213,6 +224,20 @@ def _slice_lines(chip: Chip) -> list[Line]:
         lines += _wrapped(f"{kind}: {', '.join(named)}", "")
     kinds = dict.fromkeys(vm for shape in shapes for vm in shape.vms)
     return [*lines, *_wrapped(f"Machine types: {', '.join(map(_vm, kinds))}", "")]
+
+
+def _instance_lines(chip: Chip) -> list[Line]:
+    """Instances with a name of their own: how many chips, and the network of each."""
+    own = instances_of(chip.key)
+    if not own:
+        return []
+    lines: list[Line] = [("", ""), (f"Instances by name: {len(own)}", "bold")]
+    for one in own:
+        rate = one.scale_out_bytes_per_s
+        network = "" if rate is None else f", {_short(rate / units.GB)} GB/s of network a chip"
+        lines.append((f"    {one.name} ({one.chips} chips{network})", ""))
+        lines += _wrapped(one.source, "dim")
+    return lines
 
 
 def _wrap(shape: SliceShape) -> str:

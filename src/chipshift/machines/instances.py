@@ -70,6 +70,11 @@ def instances() -> Mapping[str, Instance]:
     return {one.name.lower().replace("_", "-"): one for one in found}
 
 
+def instances_of(chip_key: str) -> tuple[Instance, ...]:
+    """Instances of a chip that are no hosts of its slices."""
+    return tuple(one for one in instances().values() if one.chip == chip_key and not one.of_slice)
+
+
 def gpu_instances(of: Instance, count: int) -> Machine:
     """``count`` instances of GPUs over the instance's own network: a domain each, or trays of one.
 
