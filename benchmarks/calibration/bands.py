@@ -10,17 +10,23 @@ from collections import defaultdict
 from pathlib import Path
 
 from chipshift.validate.case import Case
-from chipshift.validate.cross import left_out
+from chipshift.validate.cross import left_out, left_out_errors
+from chipshift.validate.fit import Fit, usable
 from chipshift.validate.run import carried, read_data
 from chipshift.validate.score import summary
 
 
 def main() -> None:
     rows = read_data(carried("measured_training.jsonl"))
+    found = left_out([r for r in rows if isinstance(r, Case)])
+    sweep = [r for r in read_data(carried("nanotron_h100_sweep.csv")) if isinstance(r, Case)]
+    runs = usable([r for r in sweep if not r.measured.oom])
+    found["h100", "nanotron"] = left_out_errors(Fit(runs))
     chips: dict[str, list[str]] = defaultdict(list)
-    for (chip, stack), errors in sorted(left_out([r for r in rows if isinstance(r, Case)]).items()):
+    for (chip, stack), errors in sorted(found.items()):
         one = summary(errors)
-        basis = f"{one.n} public runs of {stack} on {chip}, each model left out of its own fit"
+        what = "runs of one sweep under" if stack == "nanotron" else "public runs of"
+        basis = f"{one.n} {what} {stack} on {chip}, each model left out of its own fit"
         chips[chip].append(
             f"{stack} = {{ n = {one.n}, median_abs_rel = {one.median_abs_rel:.4f}, "
             f'p90_abs_rel = {one.p90_abs_rel:.4f}, basis = "{basis}" }}'
