@@ -79,6 +79,7 @@ def _frontier(answer: Mapping[str, Any], width: int) -> Iterator[Line]:
 
 def _search(answer: Mapping[str, Any]) -> Iterator[Line]:
     yield [Span(
-        f"{answer['plans_considered']:,} plans considered, {answer['plans_scored']:,} scored, "
-        f"{answer['plans_fitting']:,} fit, in {duration(answer['search_time_s'])}", "dim"
+        f"{answer['plans_considered']:,} plans considered: {answer['plans_pruned']:,} pruned, "
+        f"{answer['plans_scored']:,} scored, {answer['plans_fitting']:,} fit, "
+        f"in {duration(answer['search_time_s'])}", "dim"
     )]  # fmt: skip
