@@ -37,7 +37,7 @@ def hidden_s(p: Port, axes: tuple[str, ...]) -> Number:
 def overlap(p: Port, axes: tuple[str, ...]) -> Cost:
     """What overlapping these collectives is worth there: XLA's scheduler must find it anew."""
     seconds = rename(hidden_s(p, axes), "hidden_s")
-    names = " and ".join(axes)
+    names = axes[0] if len(axes) == 1 else f"{', '.join(axes[:-1])} and {axes[-1]}"
     return Cost(seconds, f"{names} collectives whole less exposed: what is hidden there, and comes "
                 "back where XLA's scheduler does not overlap them")  # fmt: skip
 
