@@ -199,25 +199,7 @@ def _collectives(s: Setting, c: Columns, choice: Choice, policy: remat.Policy,
         exposed_behind(gather + reduce, backward_s, st.fsdp_overlap, st.comm_tax),
         "exposed_in_backward_s",
     )
-    dp = moved.gradient_sum
-    if choice.optimizer_sharding == "zero2":
-        # gradients live in shards: every microbatch scatters its own, weights are gathered once
-        dp = dp / 2 * (1 + n)
-    after_s = rename(hiding_time(backward_s, c.pp, c.vpp, n), "hiding_backward_s")
-    before_s = rename(hiding_time(forward_s, c.pp, c.vpp, n), "hiding_forward_s")
-    if float(plain(st.whole_reduction)) and choice.optimizer_sharding != "none":
-        summed = exposed_behind(dp, after_s, st.dp_overlap, st.comm_tax)
-        gathered = rename(gathered_after(dp, s.bytes.weights, s.bytes.reduce), "weight_gather_s")
-        dp, dp_exposed = dp + gathered, rename(summed, "exposed_sum_s") + gathered
-    elif choice.optimizer_sharding == "none":
-        dp_exposed = exposed_behind(dp, after_s, st.dp_overlap, st.comm_tax)
-    else:
-        half = rename(dp / 2, "gradient_scatter_s")
-        scatter = exposed_behind(half, after_s, st.dp_overlap, st.comm_tax)
-        gathers = exposed_behind(
-            rename(half, "weight_gather_s"), before_s, st.dp_overlap, st.comm_tax
-        )
-        dp_exposed = rename(scatter, "exposed_scatter_s") + rename(gathers, "exposed_gather_s")
+    dp, dp_exposed = _over_replicas(s, c, choice, moved.gradient_sum, one)
     pp = moved.transfer * n * c.vpp * 2
     total = {"tp": tp * n, "cp": cp * n, "ep": ep * n, "fsdp": (gather * 2 + reduce) * again,
              "dp": dp, "pp": pp}  # fmt: skip
@@ -239,6 +221,27 @@ def _collectives(s: Setting, c: Columns, choice: Choice, policy: remat.Policy,
         {axis: rename(v, name.format("total_" + axis)) for axis, v in total.items()},
         {axis: rename(v, name.format("exposed_" + axis)) for axis, v in exposed.items()},
     )
+
+
+def _over_replicas(s: Setting, c: Columns, choice: Choice, sum_s: Number, one: Pass
+                   ) -> tuple[Number, Number]:  # fmt: skip
+    """Seconds a step of what replicas exchange, whole and exposed: gradients, updated weights."""
+    st, n, dp = s.stack, c.accumulation, sum_s
+    if choice.optimizer_sharding == "zero2":
+        # gradients live in shards: every microbatch scatters its own, weights are gathered once
+        dp = dp / 2 * (1 + n)
+    after_s = rename(hiding_time(one.backward_s, c.pp, c.vpp, n), "hiding_backward_s")
+    if choice.optimizer_sharding == "none":
+        return dp, exposed_behind(dp, after_s, st.dp_overlap, st.comm_tax)
+    if float(plain(st.whole_reduction)):
+        summed = exposed_behind(dp, after_s, st.dp_overlap, st.comm_tax)
+        gathered = rename(gathered_after(dp, s.bytes.weights, s.bytes.reduce), "weight_gather_s")
+        return dp + gathered, rename(summed, "exposed_sum_s") + gathered
+    before_s = rename(hiding_time(one.forward_s, c.pp, c.vpp, n), "hiding_forward_s")
+    half = rename(dp / 2, "gradient_scatter_s")
+    scatter = exposed_behind(half, after_s, st.dp_overlap, st.comm_tax)
+    gathers = exposed_behind(rename(half, "weight_gather_s"), before_s, st.dp_overlap, st.comm_tax)
+    return dp, rename(scatter, "exposed_scatter_s") + rename(gathers, "exposed_gather_s")
 
 
 @formula(unit="s", source="an all-gather moves half of what an all-reduce does, in its own dtype")
