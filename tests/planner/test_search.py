@@ -97,6 +97,8 @@ def _legal(choice, vpp, dp, fsdp, cp, pp, accumulation, layers) -> bool:  # type
         return False
     if vpp > 1 and (vpp > layers // pp or accumulation % pp):
         return False
+    if choice.schedule == "gpipe" and accumulation % pp:
+        return False  # MaxText: microbatches in multiples of the stages
     if choice.schedule == "zero_bubble" and pp == 1:
         return False
     replicas = dp if fsdp > 1 else dp * cp

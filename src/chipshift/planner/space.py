@@ -192,13 +192,14 @@ def applies(choice: Choice, base: Base) -> np.ndarray:
     """Rows for which a choice is a plan of its own (bool, one a row).
 
     Zero bubble needs stages; interleaving needs virtual ones and only it has them (without stages
-    1F1B and GPipe are the same, and a stack offers one of them);
+    1F1B and GPipe are the same, and a stack offers one of them); both interleaving and MaxText's
+    pipeline (GPipe's schedule; configs/types.py) take microbatches in multiples of the stages;
     optimizer sharding needs replicas, and zero2 keeps gradients in shards, which a pipeline's
     microbatches would reduce again and again: it is left to pp = 1.
     """
     dp, cp, fsdp, pp = (base.degrees[:, DEGREES.index(a)] for a in ("dp", "cp", "fsdp", "pp"))
     keep: np.ndarray = (base.vpp > 1) if choice.schedule == "interleaved" else (base.vpp == 1)
-    if choice.schedule == "interleaved":
+    if choice.schedule in ("interleaved", "gpipe"):
         keep = keep & (base.accumulation % np.maximum(pp, 1)[base.tuple_of] == 0)
     if choice.schedule == "zero_bubble":
         keep = keep & (pp > 1)[base.tuple_of]
