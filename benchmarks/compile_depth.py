@@ -33,7 +33,6 @@ CASES = (
     "llama-3.1-8b v5p:2x2x2 8192 fsdp=8,remat=full,microbatch=4",
     "llama-3.1-8b v7x:2x2x2 8192 fsdp=16,remat=full,microbatch=2",
     "qwen3-8b v6e:4x4 4096 fsdp=16,remat=full,microbatch=2",
-    "llama-3.2-1b v6e:2x2 4096 dp=4,remat=full",
 )
 PARTS = (4, 2)
 """The whole depth is divided by these."""

@@ -77,6 +77,8 @@ def reduced(case: Case) -> Reduced | str:
         return "not bf16, or its rematerialisation is not stated"
     if "moe" in case.groups or plan.cp > 1 or plan.pp > 1:
         return "experts, context parallelism or a pipeline"
+    if job.optimizer.value == "muon":
+        return "an optimizer with matmuls of its own"
     whole = Plan(remat=kept(case.remats[0]))
     try:
         config, _ = describe.config(job.model, whole, seq_len=int(job.seq_len.value))
@@ -245,24 +247,43 @@ def main() -> int:
     others: list[float] = []
     for chip in CHIPS:
         on_chip = [row for row in rows if row.case.chip == chip]
-        if not on_chip:
-            continue
-        clock = fitted(on_chip)
-        print(f"{chip}: {len(on_chip)} runs, {clock / 1e9:.3f}e9 cycles a second")
-        for row in on_chip:
-            rest = [r for r in on_chip if r.case.model != row.case.model]
-            left_out = row.error(fitted(rest)) if rest else None
-            own.append(abs(row.error(clock)))
-            others += [] if left_out is None else [abs(left_out)]
-            shown = "      –" if left_out is None else f"{left_out:+7.1%}"
-            print(
-                f"  {row.case.measured.step_time_s:8.3f} s {row.error(clock):+7.1%} {shown}  "
-                f"{row.case.model} {row.case.machine} {row.case.stack} {row.case.remats[0]}"
-            )
+        if on_chip:
+            scored = score(on_chip)
+            own += [one for one, _ in scored]
+            others += [other for _, other in scored if other is not None]
     for name, errors in (("in sample", own), ("model left out", others)):
         if errors:
-            print(f"{name}: {len(errors)} runs, median {statistics.median(errors):.1%}")
+            print(f"{name}: {len(errors)} runs, median {middle(errors):.1%}")
     return 0
+
+
+def middle(errors: list[float]) -> float:
+    """Median of the absolute errors."""
+    return statistics.median(map(abs, errors))
+
+
+def score(rows: list[Timed]) -> list[tuple[float, float | None]]:
+    """Prints one chip's runs; each run's error under the clock of all of them, and of the other
+    models' alone."""
+    clock = fitted(rows)
+    found: list[tuple[float, float | None]] = []
+    for row in rows:
+        rest = [other for other in rows if other.case.model != row.case.model]
+        found.append((row.error(clock), row.error(fitted(rest)) if rest else None))
+    left_out = [other for _, other in found if other is not None]
+    shown = f", {middle(left_out):.1%} with the model left out" if left_out else ""
+    models = len({row.case.model for row in rows})
+    print(
+        f"{rows[0].case.chip}: {len(rows)} runs of {models} models, {clock / 1e9:.3f}e9 cycles a "
+        f"second, median {middle([error for error, _ in found]):.1%}{shown}"
+    )
+    for row, (error, other) in zip(rows, found, strict=True):
+        apart = "      –" if other is None else f"{other:+7.1%}"
+        print(
+            f"  {row.case.measured.step_time_s:8.3f} s {error:+7.1%} {apart}  "
+            f"{row.case.model} {row.case.machine} {row.case.stack} {row.case.remats[0]}"
+        )
+    return found
 
 
 if __name__ == "__main__":

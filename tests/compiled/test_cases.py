@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import importlib
 import tomllib
+from importlib import resources
 from pathlib import Path
 from types import ModuleType
 from typing import Any
@@ -59,3 +60,34 @@ def test_percentiles_are_nearest_ranks(compare: ModuleType) -> None:
     errors = [-0.01, 0.02, -0.03, 0.04, 0.05, 0.06, 0.07, -0.08, 0.09, 0.10]
     assert compare.percentile(errors, 0.9) == 0.09
     assert compare.percentile(errors, 0.5) == 0.05
+
+
+def test_two_depths_foretell_memory_and_collectives_of_the_whole_model(compare: Any) -> None:
+    depth = importlib.import_module("compile_depth")
+    assert len(depth.CASES) >= 5
+    for line in depth.CASES:
+        peak, sent = depth.deviations(line)
+        assert abs(peak) <= 0.01, line
+        assert abs(sent) <= 0.01, line
+
+
+def test_time_is_near_measured_runs_of_models_that_the_clock_has_not_seen(compare: Any) -> None:
+    times = importlib.import_module("time_compile")
+    rows = times.timed()
+    left_out = []
+    for chip in times.CHIPS:
+        on_chip = [row for row in rows if row.case.chip == chip]
+        for row in on_chip:
+            rest = [other for other in on_chip if other.case.model != row.case.model]
+            left_out += [row.error(times.fitted(rest))] if rest else []
+    assert len(left_out) >= 20
+    assert times.middle(left_out) <= 0.15
+
+
+def test_clocks_are_those_that_measured_runs_give(compare: Any) -> None:
+    times = importlib.import_module("time_compile")
+    file = resources.files("chipshift.compiled") / "data" / "cycles.toml"
+    for chip, clock in tomllib.loads(file.read_text("utf8")).items():
+        on_chip = [row for row in times.timed() if row.case.chip == chip]
+        assert len({row.case.model for row in on_chip}) >= 2
+        assert times.fitted(on_chip) == pytest.approx(clock["clock_hz"], rel=0.01)

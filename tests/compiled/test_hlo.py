@@ -7,6 +7,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from chipshift.compiled.hlo.collectives import by_axis, read_collectives, sent_bytes
+from chipshift.compiled.hlo.cycles import read_cycles
 from chipshift.compiled.hlo.groups import MeshAxes, parse_groups
 from chipshift.compiled.hlo.loops import multiplicities
 from chipshift.compiled.hlo.module import parse
@@ -240,3 +241,16 @@ def test_a_collective_offloaded_to_the_sparse_cores_counts_once_and_is_overlappe
     """4 x 8 x 2 = 64 B to each of three others."""
     (one,) = read_collectives(parse(OFFLOADED), MeshAxes(("fsdp",), (4,)))
     assert (one.kind, one.count, one.bytes, one.overlapped) == ("all_gather", 1, 192, True)
+
+
+def test_the_largest_number_of_cycles_stands_for_none() -> None:
+    # 2^63 - 1, the largest signed number of 64 bits
+    text = """HloModule m
+
+ENTRY %main (p: f32[8]) -> f32[8] {
+  %p = f32[8]{0} parameter(0)
+  %a = f32[8]{0} negate(%p), backend_config={"estimated_cycles":"9223372036854775807"}
+  ROOT %b = f32[8]{0} negate(%a), backend_config={"estimated_cycles":"250"}
+}
+"""
+    assert read_cycles(parse(text)).compute == 250

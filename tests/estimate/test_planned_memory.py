@@ -91,3 +91,14 @@ def test_hybrid_sharding_keeps_fp32_logits_alone_where_the_matmul_is_not_windowe
     assert held["logits"] == pytest.approx(4096 * 128_256 * 6)
     held = memory("llama-3.2-1b", "v6e:4x4", 4096, replace(hybrid, microbatch=2))
     assert held["logits"] == pytest.approx(2 * 4096 * 128_256 * 4)
+
+
+def test_all_reduces_in_place_of_gathers_hold_the_head_three_times_more() -> None:
+    # 70B over 64 devices of a 3-D torus: the gathered head of 128,256 x 8,192 in bf16, its
+    # gather's zero-padded operand, and its gradient before and after the sum
+    plan = Plan(fsdp=64, remat="full", microbatch=4)
+    held = memory("llama-3.1-70b", "v7x:2x4x4", 8192, plan)
+    assert held["collectives"] == pytest.approx(4 * 128_256 * 8192 * 2)
+    # 32 devices are gathered as planned
+    held = memory("llama-3.1-70b", "v7x:2x2x4", 8192, replace(plan, fsdp=32))
+    assert held["collectives"] == pytest.approx(128_256 * 8192 * 2)

@@ -18,6 +18,9 @@ from chipshift.worked import plain, rename
 
 Number = Any
 
+WIDE = 64
+"""Devices that share a weight from which libtpu moves it by all-reduces (docs/compile.md)."""
+
 PARTS = ("weights", "gradients", "optimizer", "activations", "logits", "collectives", "overhead")
 
 
@@ -133,6 +136,8 @@ def _stage_parts(s: Setting, c: Columns, choice: Choice, policy: Policy, counts:
     gathered = _gathered(s, c, *weights_by, moment)
     if moment in PLANNED and moment.backward:
         gathered = gathered + _head_held(s, c, weights_by[0], w.tokens)
+    if moment in PLANNED:
+        gathered = gathered + _reduced_whole(s, c, weights_by[0], moment)
     gathered = rename(gathered, f"{moment.name}gathered_bytes")
     groups = sum(np.where(g > 1, 1.0, 0.0) for g in (c.tp, c.cp, c.ep, c.pp, c.dp * c.fsdp))
     live = _live_gradients(s, c, moment)
@@ -274,6 +279,21 @@ def _head_held(s: Setting, c: Columns, shards: Number, tokens: Number) -> Number
         return rename(2 * whole, "head_and_gradient_bytes")
     logits = memory.logits_bytes(tokens, s.model.vocab, c.tp, s.bytes.gathered, s.loss_chunks)
     return rename(np.minimum(whole, logits), "head_gradient_bytes")
+
+
+def _reduced_whole(s: Setting, c: Columns, shards: Number, moment: Moment) -> Number:
+    """Whole arrays more where libtpu gathers and scatters over many devices by all-reduces: a
+    gather's zero-padded operand, and a gradient before and after its sum."""
+    if float(plain(s.stack.wide_heads)) == 0:
+        return 0.0
+    if moment.loss:
+        part = rename(memory.cut_params(params_embedding(s.model), c.tp, 1.0), "embedding_params")
+        copies = s.stack.wide_heads
+    else:
+        part, _ = device_params(s, c, heaviest_kind(s))
+        copies = s.stack.wide_layers
+    whole = memory.gathered_bytes(part, shards, copies, s.bytes.gathered, 0.0)
+    return rename(np.where(shards >= WIDE, whole, 0.0), f"{moment.name}reduced_whole_bytes")
 
 
 def _transposed(s: Setting, c: Columns, counts: list[Number], cuts: tuple[Number, Number]

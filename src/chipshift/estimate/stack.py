@@ -76,6 +76,8 @@ class Stack:
             this many elements.
         rows_kept_with_up: 1 where a policy that keeps the experts' first matmuls keeps the permuted
             rows that they read, 0 where these go with the norm before them.
+        wide_heads, wide_layers: copies more of the gathered head, and of a layer's weights, where
+            64 devices or more share them and the compiler moves them by all-reduces.
         streams_at_loss: tensors the size of the residual stream alive beside the logits.
         attention_copies: bytes kept for each of attention's parameters, its layers' weights in
             another layout (XLA transposes them once, before the loop over layers).
@@ -154,6 +156,8 @@ class Stack:
     activation_memory_scale: float = 1.0
     head_lanes: float = 1.0
     rows_kept_with_up: float = 1.0
+    wide_heads: float = 0.0
+    wide_layers: float = 0.0
     streams_at_loss: float = 0.0
     attention_copies: float = 0.0
     narrow_activations: float = 0.7

@@ -10,6 +10,9 @@ from chipshift.compiled.hlo.module import Module
 
 _CYCLES = re.compile(r'"estimated_cycles":"(\d+)"')
 
+UNKNOWN = 2**63 - 1
+"""The largest signed number stands for no estimate (libtpu, on v7x)."""
+
 
 @dataclass(frozen=True)
 class Cycles:
@@ -36,7 +39,7 @@ def read_cycles(module: Module) -> Cycles:
             continue
         for i in computation.instructions:
             found = _CYCLES.search(i.rest)
-            if found:
+            if found and int(found.group(1)) < UNKNOWN:
                 by_kind[i.opcode] = by_kind.get(i.opcode, 0.0) + int(found.group(1)) * count
             elif i.opcode == "custom-call" and 'custom_call_target="tpu_custom_call"' in i.rest:
                 without.append((i.name, i.op_name, count))
