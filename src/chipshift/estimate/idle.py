@@ -16,6 +16,11 @@ from chipshift.worked import formula, rename
 Number = Any
 
 
+def _beyond(taken_s: Number, device_s: Number) -> Number:
+    """What something takes beyond the device's own time; an absent one takes nothing."""
+    return 0.0 if absent(taken_s) else np.maximum(taken_s - device_s, 0)
+
+
 @formula(unit="s", source="host launches that outlast the device, offload, jitter, fixed costs")
 def other_time(host_s: Number, device_s: Number, microbatches: Number, offload_s: Number,
                stall_s: Number, fixed_s: Number, jitter: Number, doublings: Number, busy_s: Number,
@@ -25,7 +30,7 @@ def other_time(host_s: Number, device_s: Number, microbatches: Number, offload_s
     Args:
         host_s, device_s, offload_s: of a microbatch; stall_s, fixed_s, busy_s: of the step.
     """
-    gaps = np.maximum(host_s - device_s, 0) + np.maximum(offload_s - device_s, 0)
+    gaps = _beyond(host_s, device_s) + _beyond(offload_s, device_s)
     return gaps * microbatches + stall_s + fixed_s + jitter * doublings * busy_s
 
 

@@ -145,10 +145,10 @@ def padding_s(busy_s: Number, share: Number) -> Number:
     return busy_s * share
 
 
-COMPILE_S = 170.0
+COMPILE_S = 100.0
 COMPILE_SOURCE = (
-    "about the median of whole steps compiled for v5e, v5p, v6e and v7x by libtpu 0.0.42.1 on two "
-    "CPU cores (benchmarks/data/compile_results.jsonl, 2026-12); a TPU host has many more"
+    "a round figure in the middle half of the whole steps compiled for v5e, v5p, v6e and v7x by "
+    "libtpu 0.0.42.1 on two shared CPU cores (benchmarks/data/compile_results.jsonl, 2026-12)"
 )
 SMALLEST_BUCKET = 128
 

@@ -125,6 +125,8 @@ def _neutral(name: str, args: tuple[Any, ...]) -> tuple[Any] | None:
     if len(args) != 2:
         return None
     left, right = args
+    if name in ("minimum", "maximum") and left is right:
+        return (left,)
     if name == "add" and _is(left, 0.0):
         return (right,)
     if name == "maximum":  # a float 0 is an absent part; a floor is written as an integer
