@@ -34,7 +34,7 @@ from chipshift.units import GIB, duration, gib
 LABEL = 27
 MOST_TARGETS = 4
 MOST_ITEMS = 5
-LEAST_WORDS = 24
+LEAST_WORDS = 16
 """Room that words keep before a file and line is left out beside them."""
 
 VERDICT_STYLES = {
@@ -167,6 +167,8 @@ def _relearn(answer: Mapping[str, Any], width: int) -> Iterator[Line]:
             Span(f" {item['topic']:<9}{what:<{room}}  "), Span(cost, "bold"),
         ]  # fmt: skip
         instead = f"instead: {item['instead']}"
+        if where and not beside:
+            instead = f"{place(item, short=True)}; {instead}"
         yield [Span(" " * 21), Span(cut(instead, width - 21), "dim")]
     if len(items) > MOST_ITEMS:
         yield [Span(f"   {len(items) - MOST_ITEMS} more in the report and in --json", "dim")]
