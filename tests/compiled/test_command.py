@@ -18,17 +18,28 @@ from chipshift.cli.app import run
 from chipshift.cli.compile import job_of
 from chipshift.compiled import against
 from chipshift.errors import InputError
+from chipshift.flows.compilation import resized
 from chipshift.flows.nearest_fit import less_memory
 from chipshift.jobs.plan import Plan
+from tests.cli.test_outputs import complaints
 
 HERE = Path(__file__).parent
 SOURCE = str(HERE.parents[1] / "src")
 ENTRY = ["--entry", "users_code:make_step", "--mesh", "data=2,model=2"]
-KEYS = {
-    "schema", "machine", "program", "mode", "compiled", "reason", "memory_bytes", "collectives",
-    "estimated_time_s", "padding", "flops_per_device", "compile_time_s", "cached", "versions",
-    "also", "against",
-}  # fmt: skip
+TINY = HERE / "tiny.json"
+"""A Llama of two layers whose vocabulary of 262,144 makes its logits large."""
+
+
+@pytest.fixture
+def job_file(users_folder: Path) -> Path:
+    """A job of that model: 16 sequences of 4,096 a step."""
+    (users_folder / "tiny.json").write_text(TINY.read_text("utf8"))
+    file = users_folder / "job.toml"
+    file.write_text(
+        'chipshift = 1\nname = "tiny"\n[model]\nconfig = "tiny.json"\n'
+        "[job]\nsequences_per_step = 16\nseq_len = 4096\n"
+    )
+    return file
 
 
 @pytest.fixture
@@ -51,11 +62,8 @@ def test_json_cache_and_comparison(users_folder: Path, capfd: pytest.CaptureFixt
         return found
 
     first = compiled()
-    assert set(first) >= KEYS
-    assert first["schema"] == "chipshift/compile/1"
+    assert complaints(first) == []
     assert (first["compiled"], first["cached"], first["estimated_time_s"]) == (True, False, None)
-    assert set(first["memory_bytes"]) >= {"arguments", "outputs", "temporaries", "peak",
-                                          "available"}  # fmt: skip
     (users_folder / "old.json").write_text(json.dumps(first))
     second = compiled("--against", "old.json")
     assert second["cached"] is True
@@ -132,6 +140,42 @@ def _child_of(parent: subprocess.Popen[Any]) -> int:
             return int(found[0])
         time.sleep(0.1)
     raise AssertionError("the compiler was never started")
+
+
+@pytest.mark.compiler
+def test_where_a_plan_does_not_fit_the_nearest_that_does_is_compiled(
+    job_file: Path, capfd: pytest.CaptureFixture[str]
+) -> None:
+    """Logits of four sequences in fp32: 4 x 4096 x 262,144 x 4 B = 16 GiB, above v5e's 15.75."""
+    pytest.importorskip("jax")
+    told = ["--to", "v5e:2x2", "--plan", "fsdp=4,microbatch=4,remat=full"]
+    assert run(["compile", str(job_file), *told, "--json"]) == 1
+    found = json.loads(capfd.readouterr().out)
+    assert complaints(found) == []
+    memory = found["memory_bytes"]
+    assert (found["compiled"], found["fits"]) == (False, False)
+    assert found["short_bytes"] == memory["peak"] - memory["available"] > 0
+    logits = found["largest"][0]
+    assert logits["shape"] == "f32[4,4096,262144]"
+    assert logits["physical_bytes"] == 16 * 2**30
+    file, line = logits["source"]
+    assert "project(mesh, cfg, weight" in Path(file).read_text("utf8").splitlines()[line - 1]
+    fit = found["nearest_fit"]
+    assert fit["memory_bytes"]["peak"] <= fit["memory_bytes"]["available"]
+    assert run(["compile", str(job_file), "--to", "v5e:2x2", "--plan", fit["plan"]]) == 0
+
+
+def test_a_plan_on_other_devices_keeps_the_tokens_of_a_step() -> None:
+    plan = Plan(fsdp=16, tp=2, microbatch=2.0, accumulation=4, remat="full")  # 128 sequences
+    smaller, larger = resized(plan, 8), resized(plan, 128)
+    assert (smaller.fsdp, smaller.tp, smaller.microbatch, smaller.accumulation) == (4, 2, 2, 16)
+    assert (larger.fsdp, larger.tp, larger.microbatch, larger.accumulation) == (64, 2, 2, 1)
+    assert smaller.global_batch == larger.global_batch == plan.global_batch
+    assert resized(plan, 256).microbatch == 1
+    with pytest.raises(InputError, match="needs a multiple of 2 devices"):
+        resized(plan, 7)
+    with pytest.raises(InputError, match="128 sequences a step do not divide over the 256"):
+        resized(plan, 512)
 
 
 def test_the_written_step_runs(users_folder: Path) -> None:

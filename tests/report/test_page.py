@@ -8,7 +8,11 @@ from html.parser import HTMLParser
 
 import pytest
 
+from chipshift.compiled import topology
+from chipshift.compiled.report import report
+from chipshift.compiled.request import Request
 from chipshift.flows.roofline import of_estimate
+from chipshift.machines.names import parse_machine
 from chipshift.report.derivation import Book, figures_of, panel, written
 from chipshift.report.page import Detail, breakable, broken, count, page, shown_at
 from chipshift.report.words import headline
@@ -271,13 +275,25 @@ def test_a_ratio_in_the_working_is_the_ratio_of_the_answer() -> None:
             assert worked["long_run"][key].value == pytest.approx(target["long_run"][key], rel=1e-9)
 
 
-def test_a_proof_is_shown_with_the_memory_that_the_compiler_gives() -> None:
-    proof = {"machine": "v6e:16x16", "compiled": True, "reason": None,
-             "memory_bytes": {"peak": 24.5 * 2.0**30, "available": None}}  # fmt: skip
-    made = page({**answer(), "proof": proof}, explained())
+def test_a_proof_is_shown_with_memory_collectives_and_what_is_too_large() -> None:
+    gib = 2**30
+    sent = {"kind": "all_gather", "mesh_axis": "fsdp", "count_per_step": 64,
+            "bytes_per_device_per_step": 3e9, "algorithm": "",
+            "overlapped_fraction": 0.5}  # fmt: skip
+    logits = {"name": "dot", "shape": "f32[4,4096,128256]", "logical_bytes": 8 * gib,
+              "physical_bytes": 8 * gib, "argument": False, "count": 2,
+              "source": ["/home/me/model.py", 317]}  # fmt: skip
+    outcome = {"compiled": False, "reason": "out of memory", "largest": [logits],
+               "wanted_bytes": 33 * gib, "available_bytes": 31 * gib,
+               "collectives": [sent]}  # fmt: skip
+    machine = parse_machine("v6e:16x16")
+    asked = Request("job", "llama, fsdp=256", topology.target(machine), plan="fsdp=256")
+    proof = report(asked, machine, outcome, cached=False)
+    made = page({**answer(), "proof": proof, "proofs": [proof]}, explained())
     section = made[made.index('id="proof"') :]
-    assert "it compiled" in section
-    assert "24.50 GiB" in section
+    for words in ("does not fit", "33.0 GiB of 31.0 GiB", "2.0 GiB too much", "2 × 8.00 GiB",
+                  "model.py:317", "all_gather over fsdp", "3.00 GB", "50%"):  # fmt: skip
+        assert words in section, words
 
 
 def test_where_nothing_fits_the_list_says_that_nothing_was_looked_at() -> None:

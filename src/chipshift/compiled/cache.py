@@ -28,6 +28,8 @@ def load(request: Request) -> dict[str, Any] | None:
     if any(_digest(Path(file)) != digest for file, digest in kept["files"].items()):
         return None
     report: dict[str, Any] = kept["report"]
+    if request.detail and report.get("out_of_memory") and "largest" not in report:
+        return None  # it was refused where nobody asked what is the largest
     return report
 
 

@@ -114,9 +114,9 @@ def refused(request: Request, program: Any, message: str) -> dict[str, Any]:
 
 
 def too_large(request: Request, program: Any) -> dict[str, Any]:
-    from chipshift.compiled.too_large import at_peak
+    from chipshift.compiled.too_large import what_is_large
 
-    return at_peak(program.lowered, request.compiler_options)
+    return what_is_large(program.lowered, request.compiler_options)
 
 
 def users_files(request: Request) -> list[str]:

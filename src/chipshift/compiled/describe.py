@@ -234,10 +234,14 @@ def _notes(model: Model, plan: Plan, precision: Precision) -> list[str]:
 
 def plan_text(plan: Plan) -> str:
     """A plan as ``--plan`` takes it, defaults left out."""
-    values = vars(plan)
     default = vars(Plan())
-    parts = [f"{key}={value}" for key, value in values.items() if value != default[key]]
-    return ",".join(part for part in parts if not part.startswith("axes="))
+    given = {key: value for key, value in vars(plan).items() if value != default[key]}
+    for key in ("order", "cp_kind"):  # --plan does not take them, nor the step ask for them
+        given.pop(key, None)
+    return ",".join(
+        f"{key}={value:g}" if isinstance(value, float) else f"{key}={value}"
+        for key, value in given.items()
+    )
 
 
 def require_compilers(platform: str) -> None:

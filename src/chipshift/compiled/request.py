@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import hashlib
 import json
-from dataclasses import asdict, dataclass, fields
+from dataclasses import asdict, dataclass, fields, replace
 from importlib import metadata
 from pathlib import Path
 from typing import Any
@@ -109,7 +109,7 @@ def versions() -> dict[str, str]:
 
 def key(request: Request) -> str:
     """Content address: everything that the compiled program and its reading depend on."""
-    digest = hashlib.sha256(request.as_json().encode())
+    digest = hashlib.sha256(replace(request, detail=True).as_json().encode())
     digest.update(json.dumps(versions(), sort_keys=True).encode())
     here = Path(__file__).parent
     for source in sorted(here.rglob("*.py")):

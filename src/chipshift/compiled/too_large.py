@@ -1,7 +1,7 @@
-"""What a program that does not fit holds at its peak, from the compiler's own buffer assignment.
+"""What takes the room in a program that does not fit, from the compiler's own buffer assignment.
 
 The refusal itself names two sums only. Compiled again with XLA's dump on, the compiler writes what
-it had placed when it gave up: the allocations, the values alive at the peak, and the program.
+it had placed when it gave up: every value with its size and offset, and the program.
 """
 
 from __future__ import annotations
@@ -18,14 +18,14 @@ from chipshift.compiled.hlo.shape import Shape
 LISTED = 10
 
 _ALLOCATION = re.compile(r"^allocation \d+: size (\d+), (.*)$", re.MULTILINE)
+_ON_CORE = re.compile(r"\bcolor [1-9]")
 _TOTAL = re.compile(r"color=0\)\nTotal bytes: (\d+)")
-_PEAK = re.compile(r"Live ranges at \d+ \(peak\):\n((?: {4}\S+: \d+ bytes.*\n)+)")
-_ALIVE = re.compile(r"^ {4}(\S+?)\{([\d,]*)\}: (\d+) bytes", re.MULTILINE)
+_VALUE = re.compile(r"^ value: <\d+ (\S+?)(?:\{([\d,]*)\})? @\d+> \(size=(\d+),offset=(\d+)\)")
 _PASSES_ON = ("get-tuple-element", "bitcast", "copy", "copy-start", "copy-done")
 
 
-def at_peak(lowered: Any, options: dict[str, Any]) -> dict[str, Any]:
-    """Bytes by part and the largest temporaries at the peak; empty where nothing was dumped."""
+def what_is_large(lowered: Any, options: dict[str, Any]) -> dict[str, Any]:
+    """Bytes by part and the largest temporaries; empty where nothing was dumped."""
     with tempfile.TemporaryDirectory(prefix="chipshift-dump-") as folder:
         with suppress(Exception):  # it is refused again: that is what is looked into
             lowered.compile(compiler_options={**options, "xla_dump_to": folder})
@@ -33,21 +33,20 @@ def at_peak(lowered: Any, options: dict[str, Any]) -> dict[str, Any]:
 
 
 def read_dump(folder: Path) -> dict[str, Any]:
-    """As ``at_peak``, from a dump's folder: the module of most bytes in it."""
+    """As ``what_is_large``, from a dump's folder: the module of most bytes in it."""
     best: dict[str, Any] = {}
     for report in folder.glob("*.after_optimizations-memory-usage-report.txt"):
         stem = str(report).removesuffix("-memory-usage-report.txt")
         total = _TOTAL.search(report.read_text("utf8"))
-        live = Path(f"{stem}-live-range.txt")
         program, buffers = Path(f"{stem}.txt"), Path(f"{stem}-buffer-assignment.txt")
-        if total is None or not (live.exists() and program.exists() and buffers.exists()):
+        if total is None or not (program.exists() and buffers.exists()):
             continue
         found = int(total.group(1))
         if found > best.get("wanted_bytes", 0):
             best = {
                 "wanted_bytes": found,
                 "memory_bytes": allocated(buffers.read_text("utf8")) | {"peak": found},
-                "largest": largest(parse(program.read_text("utf8")), live.read_text("utf8")),
+                "largest": largest(parse(program.read_text("utf8")), buffers.read_text("utf8")),
             }
     return best
 
@@ -56,7 +55,7 @@ def allocated(text: str) -> dict[str, int]:
     """Bytes of device memory by part, from a buffer assignment."""
     parts = {"arguments": 0, "outputs": 0, "temporaries": 0}
     for size, what in _ALLOCATION.findall(text):
-        if re.search(r"\bcolor [1-9]", what):
+        if _ON_CORE.search(what):
             continue  # on the core, not in device memory
         if re.search(r"\bparameter \d", what):
             parts["arguments"] += int(size)
@@ -67,14 +66,34 @@ def allocated(text: str) -> dict[str, int]:
     return parts
 
 
-def largest(module: Module, live_range: str) -> list[dict[str, Any]]:
-    """The largest values alive at the peak that are no arguments of the program, each with the
-    line that made it; ``count`` of the same size from the same line."""
-    peak = _PEAK.search(live_range)
+def blocks(text: str) -> list[tuple[str, tuple[int, ...], int]]:
+    """(value, index, bytes) of the largest values that together fill the temporaries: from the
+    largest on, each whose place no larger one has."""
+    values: list[tuple[int, int, str, tuple[int, ...]]] = []
+    temporary = False
+    for line in text.splitlines():
+        if line.startswith("allocation"):
+            temporary = "preallocated-temp" in line and not _ON_CORE.search(line)
+        elif temporary and (found := _VALUE.match(line)):
+            name, index, size, offset = found.groups()
+            at = tuple(int(n) for n in (index or "").split(",") if n)
+            values.append((int(size), int(offset), name, at))
+    taken: list[tuple[int, int]] = []
+    out = []
+    for size, offset, name, at in sorted(values, key=lambda value: -value[0]):
+        if all(offset + size <= start or offset >= end for start, end in taken):
+            taken.append((offset, offset + size))
+            out.append((name, at, size))
+    return out
+
+
+def largest(module: Module, buffers: str) -> list[dict[str, Any]]:
+    """The largest temporaries, each with the line that made it; ``count`` of the same size from the
+    same line."""
     places = _Places(module)
     out: dict[tuple[Any, ...], dict[str, Any]] = {}
-    for name, index, size in _ALIVE.findall(peak.group(1) if peak else ""):
-        found = places.made(name, tuple(int(n) for n in index.split(",") if n))
+    for name, index, size in blocks(buffers):
+        found = places.made(name, index)
         if found is None:
             continue
         instruction, shape = found
@@ -83,8 +102,8 @@ def largest(module: Module, live_range: str) -> list[dict[str, Any]]:
         one = {
             "name": called,
             "shape": str(shape or ""),
-            "logical_bytes": shape.bytes if shape else int(size),
-            "physical_bytes": int(size),
+            "logical_bytes": shape.bytes if shape else size,
+            "physical_bytes": size,
             "argument": False,
             "source": list(source) if source else None,
             "count": 0,

@@ -58,7 +58,7 @@ def _one(r: Report, width: int) -> Iterator[Line]:
     for finding in r["findings"]:
         yield from _finding(finding, width)
     spent = r["compile_time_s"]
-    versions = ", ".join(f"{name} {version}" for name, version in r["versions"].items())
+    versions = ", ".join(f"{name} {found}" for name, found in r["versions"].items() if found)
     how = ", from the cache" if r["cached"] else f", {duration(spent)} to compile" if spent else ""
     yield [Span(cut(f"  {r['mode']} mode{how}; {versions}", width), "dim")]
 
@@ -89,7 +89,7 @@ def _verdict(r: Report, width: int) -> Iterator[Line]:
 
 
 def _too_large(r: Report, width: int) -> Iterator[Line]:
-    """What is alive at the peak, and the plan nearest to this one that fits."""
+    """What takes the room, and the plan nearest to this one that fits."""
     fit = r["nearest_fit"]
     if fit:
         memory = fit["memory_bytes"]
@@ -102,7 +102,7 @@ def _too_large(r: Report, width: int) -> Iterator[Line]:
     elif r["plan"]:
         yield [Span("  no other plan was found that fits", "bold")]
     if r["largest"]:
-        yield [Span("  largest temporaries at the peak", "bold")]
+        yield [Span("  largest temporaries", "bold")]
     for tensor in r["largest"][:TENSORS]:
         times = f"{tensor['count']} × " if tensor.get("count", 1) > 1 else ""
         size = f"{times}{gib_or_mib(tensor['physical_bytes'])}"

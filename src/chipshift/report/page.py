@@ -10,6 +10,7 @@ from typing import Any
 
 from markupsafe import Markup, escape
 
+from chipshift.report import proof
 from chipshift.report.derivation import Book, figures_of, panel, written
 from chipshift.report.lines import quantity
 from chipshift.report.pictures import breakdown_of, fabrics, frontier_of, memory_of, rooflines
@@ -111,6 +112,7 @@ def _render(answer: Mapping[str, Any], book: Book, roofs: Sequence[Mapping[str, 
         does_not_fit=does_not_fit, error_text=error_text, item_cost=item_cost, place=place,
         verdict_words=verdict_words, more_tokens=more_tokens,
         nothing_to_relearn=nothing_to_relearn,
+        proof_verdict=proof.verdict, proof_room=proof.room, proof_details=proof.details,
     )  # fmt: skip
     environment.filters.update(breakable=breakable, broken=broken)
     across = columns(answer)
@@ -122,6 +124,7 @@ def _render(answer: Mapping[str, Any], book: Book, roofs: Sequence[Mapping[str, 
         rows=rows_for([e for _, _, e in across]), book=book, version=__version__,
         headline=headline(answer), good=GOOD,
         relearn=by_weight(grouped(answer["relearn"])), proofs=proof_commands(answer),
+        compiled=proof.proofs_of(answer),
         derived=sum(not step.leaf for step in book.steps), assumptions=assumptions(answer),
         undrawn=len(fitting) - len(drawn["targets"]),
         charts={

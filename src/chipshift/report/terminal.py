@@ -17,6 +17,7 @@ from chipshift.report.lines import (
     quantity,
     room,
 )
+from chipshift.report.proof import proof_lines, proofs_of
 from chipshift.report.rows import Row, cell, plan_text, rows_for
 from chipshift.report.words import (
     best_first,
@@ -29,7 +30,7 @@ from chipshift.report.words import (
     place,
     verdict_words,
 )
-from chipshift.units import GIB, duration, gib
+from chipshift.units import GIB, duration
 
 LABEL = 27
 MOST_TARGETS = 4
@@ -323,8 +324,7 @@ def continued(command: str, width: int) -> Iterator[Line]:
 def _proof(answer: Mapping[str, Any], width: int) -> Iterator[Line]:
     if answer.get("proof"):
         yield _heading(4, "Proof", "the vendor's own compiler, run on the real step")
-        for one in answer.get("proofs") or [answer["proof"]]:
-            yield [Span(cut(f"   {proof_words(one)}", width))]
+        yield from proof_lines(proofs_of(answer), width)
         return
     commands = proof_commands({**answer, "targets": best_first(answer["targets"])})
     if not commands:
@@ -344,21 +344,6 @@ def _broken(head: str, plan: str, width: int) -> Iterator[str]:
         yield f"{'   ' if i == 0 else '     '}{part} \\"
     argument = f"--plan {plan}"
     yield " " * max(min(7, width - len(argument)), 0) + argument
-
-
-def proof_words(one: Mapping[str, Any]) -> str:
-    """What a compilation showed, in a line."""
-    machine = one["machine"]
-    name = machine["name"] if isinstance(machine, Mapping) else machine
-    memory = one.get("memory_bytes") or {}
-    if memory.get("peak") is not None:
-        room = f", {gib(memory['peak'])} of {gib(memory['available'])} a device"
-    else:
-        room = ""
-    if not one["compiled"]:
-        return f"{name}: does not compile: {one['reason']}{room}"
-    kinds = ", ".join(sorted({f"{c['kind']} over {c['mesh_axis']}" for c in one["collectives"]}))
-    return f"{name}: compiles{room}; {kinds or 'no collectives'}"
 
 
 def proof_commands(answer: Mapping[str, Any]) -> list[str]:
