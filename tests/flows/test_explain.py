@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
+from pathlib import Path
 from typing import Any
 
 import pytest
@@ -13,6 +14,7 @@ from chipshift.estimate.explain import figures
 from chipshift.estimate.output import at_path, estimate_json, jsonable
 from chipshift.flows.asked import present_machine
 from chipshift.flows.assess import assess, plan_target
+from chipshift.flows.code import with_code
 from chipshift.flows.explain import assessment_tree, plan_tree, whole, worked_at
 from chipshift.flows.options import Measured, Options, read_duration
 from chipshift.flows.output import assessment_json
@@ -34,6 +36,14 @@ Both = tuple[dict[str, Any], Any]
 def assessed() -> Both:
     job, machine = present_machine(read_job([EXAMPLE]), "h100*128")
     found = assess(job, machine, ["v6e", "v7x:4x4x4"], OPTIONS)
+    answer = jsonable(assessment_json(found))
+    return answer, whole(assessment_tree(found, answer))
+
+
+def with_code_and_experts() -> Both:
+    """A mixture of experts from a launch script, whose own code is looked at as well."""
+    job, machine = present_machine(read_job(["examples/mixtral-8x7b-megatron.sh"]), "h100*128")
+    found = with_code(assess(job, machine, ["v7x:4x4x4"], Options()), Path("tests/trace_steps"))
     answer = jsonable(assessment_json(found))
     return answer, whole(assessment_tree(found, answer))
 
@@ -66,8 +76,10 @@ def roofs() -> Both:
     return jsonable(of_one_sequence(*asked)), figures_of_one_sequence(*asked)
 
 
-@pytest.fixture(scope="module", params=[assessed, estimated, planned, does_not_fit, roofs],
-                ids=lambda f: f.__name__)  # fmt: skip
+ANSWERS = (assessed, with_code_and_experts, estimated, planned, does_not_fit, roofs)
+
+
+@pytest.fixture(scope="module", params=ANSWERS, ids=lambda f: f.__name__)
 def both(request: pytest.FixtureRequest) -> Both:
     return request.param()  # type: ignore[no-any-return]
 
