@@ -172,7 +172,8 @@ def _constraint(c: Constraint, best: Callable[[], Estimate]) -> Tree:
         free = estimate(c.job, c.plan, there.machine, there.stack, price=there.price, explain=True,
                         plan_source=f"the best plan without the limit: {c.name}")  # fmt: skip
         without = rename(free.step_time_s, "step_time_without_s")
-        return limit_cost(there.step_time_s, without, c.steps)  # type: ignore[no-any-return]
+        cost = limit_cost(there.step_time_s, without, c.steps)
+        return rename(cost, "cost_s")  # type: ignore[no-any-return]
 
     def cost_usd() -> Worked:
         there = best()
@@ -180,7 +181,7 @@ def _constraint(c: Constraint, best: Callable[[], Estimate]) -> Tree:
         rate = leaf(price.usd_per_chip_hour or 0.0, "USD/chip-hour", "usd_per_chip_hour",
                     price.source)  # fmt: skip
         chips = machine_figures(there.machine)["chips"]
-        return limit_usd(rename(cost_s(), "cost_s"), rate, chips)  # type: ignore[no-any-return]
+        return limit_usd(cost_s(), rate, chips)  # type: ignore[no-any-return]
 
     return {"cost_s": cost_s, "cost_usd": cost_usd}
 

@@ -13,10 +13,11 @@ from typing import Any
 from chipshift.estimate import Estimate
 from chipshift.estimate.columns import Choice, Columns
 from chipshift.estimate.estimate import choice_of, columns_of, step_time
+from chipshift.estimate.passes import device_tokens
 from chipshift.estimate.score import AXES, Score, score
 from chipshift.estimate.setting import Bytes, Setting, explained, setting
 from chipshift.estimate.stack import Stack
-from chipshift.estimate.stage import stage_layers
+from chipshift.estimate.stage import held_layers
 from chipshift.jobs.job import TrainJob
 from chipshift.models.model import Layer
 from chipshift.models.ops import Cut
@@ -73,6 +74,11 @@ class Port:
         rerun = float(self.s.stack.reruns_output) > 0
         return remat.policy(self.choice.remat, reruns_output=rerun)
 
+    @property
+    def counts(self) -> list[Number]:
+        """Layers of the heaviest stage by kind."""
+        return held_layers(self.s, self.c, self.choice).counts
+
     def given(self, value: float, unit: str, name: str, source: str) -> Number:
         """A figure of the cost itself: a leaf with its source where numbers are worked."""
         return leaf(value, unit, name, source) if self.worked else value
@@ -82,12 +88,12 @@ class Port:
         c = self.c
         sp = c.tp if self.choice.sequence_parallel else 1.0
         busiest = self.s.stack.moe_imbalance if float(c.ep) > 1 else 1.0
-        tokens = rename(c.microbatch * self.s.seq_len / c.cp, "device_tokens")
+        tokens = device_tokens(c.microbatch, self.s.seq_len, c.cp)
         return Cut(tokens, self.s.seq_len, c.tp, c.ep, sp, busiest, c.etp)
 
     def of_kind(self, kind: int, of_layer: Number, name: str) -> Number:
         """A step's worth of what one layer of a kind takes a microbatch, on the fullest stage."""
-        count = stage_layers(self.s, self.c.pp, self.c.vpp)[1][kind]
+        count = self.counts[kind]
         prefix = self.s.model.kind_prefixes[kind]
         return rename(of_layer, f"{prefix}layer_{name}") * count * self.c.accumulation
 

@@ -9,7 +9,7 @@ import numpy as np
 
 from chipshift.estimate.columns import Choice
 from chipshift.estimate.memory import gradient_cuts, optimizer_cuts
-from chipshift.estimate.stage import stage_layers, stage_params
+from chipshift.estimate.stage import stage_params
 from chipshift.estimate.update import optimizer_s
 from chipshift.flows.port import Cost, Port, difference, step_of, unaffected, with_bytes
 from chipshift.jobs.job import Flag
@@ -22,7 +22,7 @@ Number = Any
 
 def _held(p: Port, cuts: tuple[Number, Number], name: str) -> Number:
     """Parameters on the fullest stage's device, shared by ``cuts`` devices (experts' apart)."""
-    dense, experts = stage_params(p.s, p.c, stage_layers(p.s, p.c.pp, p.c.vpp)[1])
+    dense, experts = stage_params(p.s, p.c, p.counts)
     own = rename(dense, "stage_params") / cuts[0]
     return rename(own + rename(experts, "stage_expert_params") / cuts[1], name)
 
@@ -68,7 +68,7 @@ def deepspeed(p: Port, flag: Flag) -> Cost:
     """The update of whole state on every replica, against the plan's share of it."""
     del flag
     c = replace(p.c, dp=p.c.dp * p.c.fsdp, fsdp=1.0)
-    whole = optimizer_s(p.s, c, Choice(remat=p.choice.remat), stage_layers(p.s, c.pp, c.vpp)[1])
+    whole = optimizer_s(p.s, c, Choice(remat=p.choice.remat), p.counts)
     own = rename(p.target.time["optimizer"], "optimizer_sharded_s")
     return Cost(difference(rename(whole, "optimizer_whole_s"), own),
                 "the update of the whole state on every replica against the plan's share of it: "
