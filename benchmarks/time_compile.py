@@ -4,11 +4,12 @@
     python benchmarks/time_compile.py               # calibrate and score, compile nothing
 
 A run's smallest faithful reduction is one device's part of one microbatch, cut to 4,096 tokens and
-two layers, with no other device and no optimizer: the same matmuls at the same shapes. Cycles of
-the scan's body are counted once a layer, and everything in proportion to the tokens. What the
-reduction leaves out is added: attention kernels at their measured share of the peak, and the
-estimate's optimizer and exposed collectives. Results are kept in data/compile_time.jsonl, one
-program a line; runs that share a program (the same shapes on more slices) share its line.
+two layers (two units of layers, where several kinds repeat), with no other device and no
+optimizer: the same matmuls at the same shapes. Cycles of the scan's body are counted once a layer,
+and everything in proportion to the tokens. What the reduction leaves out is added: attention
+kernels at their measured share of the peak, and the estimate's optimizer and exposed collectives.
+Results are kept in data/compile_time.jsonl, one program a line; runs that share a program (the
+same shapes on more slices) share its line.
 """
 
 from __future__ import annotations
@@ -60,7 +61,7 @@ class Reduced:
 
     Attributes:
         config: the program.
-        layers: of the whole model.
+        layers: of the whole model, or units of layers where these repeat in several kinds.
         times: the run's tokens on a device over the program's.
     """
 
@@ -84,21 +85,21 @@ def reduced(case: Case) -> Reduced | str:
         config, _ = describe.config(job.model, whole, seq_len=int(job.seq_len.value))
     except InputError as error:
         return str(error)
-    (unit, _), *others = config.segments
-    if others or len(unit) > 1:
-        return "layers of several kinds"
+    (unit, repeats), *others = config.segments
+    if others:
+        return "layers that do not repeat"
     seq_len = int(job.seq_len.value)
     replica_tokens = plan.microbatch * seq_len * plan.accumulation
     part = replace(
         config,
-        segments=(((cut(unit[0], plan.tp),), LAYERS),),
+        segments=((tuple(cut(block, plan.tp) for block in unit), LAYERS),),
         vocab=-(-config.vocab // plan.tp),
         batch=max(1, TOKENS // seq_len),
         master_dtype="bfloat16",
         gradient_dtype="bfloat16",
     )
     tokens = part.batch * seq_len
-    return Reduced(case.chip, part, len(job.model.layer_order), replica_tokens / tokens)
+    return Reduced(case.chip, part, repeats, replica_tokens / tokens)
 
 
 def kept(remat: str) -> str:
