@@ -81,3 +81,6 @@ clean:
 verify-compile: $(VENV)/.test
 	@echo "== the cases of benchmarks/data/compile_cases.toml through the compilers (hours)"
 	PYTHONPATH=src $(BIN)/python benchmarks/verify_compile.py
+	PYTHONPATH=src $(BIN)/python benchmarks/compare_compile.py
+	PYTHONPATH=src $(BIN)/python benchmarks/compare_compile.py --collectives
+	PYTHONPATH=src $(BIN)/python benchmarks/time_compile.py
