@@ -132,3 +132,168 @@ class Reads(Decoder):
 
 def reads() -> nn.Module:
     return Reads()
+
+
+class Routed(nn.Module):
+    """Experts in a list, visited by a loop over those that were chosen, as older code has them."""
+
+    def __init__(self, d: int, experts: int, k: int, pair: bool, named: bool) -> None:
+        super().__init__()
+        self.pair, self.router = pair, nn.Linear(d, experts, bias=False)
+        self.picked = k
+        if named:
+            self.top_k = k
+        self.experts = nn.ModuleList(
+            nn.Sequential(nn.Linear(d, 2 * d), nn.ReLU(), nn.Linear(2 * d, d))
+            for _ in range(experts)
+        )
+        self.shared = nn.Sequential(nn.Linear(d, 3 * d), nn.ReLU(), nn.Linear(3 * d, d))
+
+    def forward(self, x: torch.Tensor) -> torch.Tensor | tuple[torch.Tensor, torch.Tensor]:
+        flat = x.reshape(-1, x.shape[-1])
+        scores = self.router(flat)
+        if hasattr(self, "top_k"):  # no topk: the best by sorting
+            chosen = scores.argsort(-1, descending=True)[:, : self.top_k]
+        else:
+            chosen = scores.topk(self.picked, -1).indices
+        out = self.shared(flat)
+        for number in chosen.unique().tolist():
+            at = (chosen == number).any(-1).nonzero()[:, 0]
+            out = out.index_add(0, at, self.experts[number](flat[at]))
+        out = out.reshape(x.shape)
+        return (out, scores) if self.pair else out
+
+
+class RoutedBlock(nn.Module):
+    def __init__(self, pair: bool, named: bool) -> None:
+        super().__init__()
+        self.attention, self.norm = Attention(64, 8, 2), nn.LayerNorm(64)
+        self.mlp = Routed(64, 8, 2, pair, named)
+
+    def forward(self, x: torch.Tensor) -> torch.Tensor:
+        x = x + self.attention(x)
+        out = self.mlp(self.norm(x))
+        return x + (out[0] if self.mlp.pair else out)
+
+
+def routed(pair: bool = False, named: bool = False) -> nn.Module:
+    module = Decoder()
+    module.blocks = nn.ModuleList(RoutedBlock(pair, named) for _ in range(3))
+    return module
+
+
+def routed_pair() -> nn.Module:
+    return routed(pair=True)
+
+
+def routed_named() -> nn.Module:
+    return routed(named=True)
+
+
+class Mixer(nn.Module):
+    """Maps along the tokens, then along the channels; no attention."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.tokens = nn.ModuleList(nn.Linear(16, 16) for _ in range(2))
+        self.channels = nn.ModuleList(nn.Linear(24, 24) for _ in range(2))
+        self.scale = nn.Parameter(torch.ones(24))
+
+    def forward(self, x: torch.Tensor) -> torch.Tensor:
+        for along, across in zip(self.tokens, self.channels, strict=True):
+            x = x + along(x.transpose(1, 2)).transpose(1, 2)
+            x = x + across(x) * self.scale
+        return x
+
+
+def mixer() -> tuple[nn.Module, tuple[torch.Tensor]]:
+    return Mixer(), (torch.zeros(4, 16, 24),)
+
+
+class Pyramid(nn.Module):
+    """Convolutions, one of them in groups, one transposed, and a classifier."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.stem = nn.Conv2d(3, 8, 3, stride=2, padding=1)
+        self.apart = nn.Conv2d(8, 8, 3, padding=1, groups=8)
+        self.back = nn.ConvTranspose2d(8, 4, 2, stride=2)
+        self.head = nn.Linear(4, 10)
+
+    def forward(self, x: torch.Tensor) -> torch.Tensor:
+        return self.head(self.back(self.apart(self.stem(x))).mean((2, 3)))
+
+
+def pyramid() -> tuple[nn.Module, tuple[torch.Tensor]]:
+    return Pyramid(), (torch.zeros(2, 3, 32, 32),)
+
+
+SMALL = {
+    "hidden_size": 64, "num_hidden_layers": 3, "num_attention_heads": 4, "vocab_size": 500,
+    "num_key_value_heads": 4, "intermediate_size": 96,
+}  # fmt: skip
+LATENT = {"kv_lora_rank": 16, "qk_rope_head_dim": 8, "qk_nope_head_dim": 16, "v_head_dim": 20}
+CONFIGS: dict[str, dict[str, object]] = {
+    "mixtral": {**SMALL, "num_local_experts": 8, "num_experts_per_tok": 2},
+    "qwen3_moe": {**SMALL, "num_experts": 16, "num_experts_per_tok": 4, "head_dim": 24,
+                  "moe_intermediate_size": 48, "num_key_value_heads": 2},
+    "qwen2_moe": {**SMALL, "num_experts": 16, "num_experts_per_tok": 4,
+                  "moe_intermediate_size": 48, "shared_expert_intermediate_size": 56},
+    "deepseek_v2": {**SMALL, **LATENT, "n_routed_experts": 16, "num_experts_per_tok": 4,
+                    "moe_intermediate_size": 48, "n_shared_experts": 2, "q_lora_rank": None,
+                    "first_k_dense_replace": 1},
+    "deepseek_v3": {**SMALL, **LATENT, "n_routed_experts": 16, "num_experts_per_tok": 4,
+                    "n_group": 4, "topk_group": 2, "moe_intermediate_size": 48,
+                    "n_shared_experts": 1, "q_lora_rank": 24, "first_k_dense_replace": 1},
+    "gpt_oss": {**SMALL, "num_local_experts": 8, "num_experts_per_tok": 2, "head_dim": 16},
+    "olmoe": {**SMALL, "num_experts": 8, "num_experts_per_tok": 2},
+    "glm4_moe": {**SMALL, "n_routed_experts": 8, "num_experts_per_tok": 2, "head_dim": 16,
+                 "moe_intermediate_size": 48, "n_shared_experts": 1, "first_k_dense_replace": 1},
+}  # fmt: skip
+
+
+def published(kind: str) -> nn.Module:
+    import transformers
+
+    config = transformers.AutoConfig.for_model(kind, **CONFIGS[kind])
+    return transformers.AutoModelForCausalLM.from_config(config)
+
+
+def mixtral() -> nn.Module:
+    return published("mixtral")
+
+
+def qwen3_moe() -> nn.Module:
+    return published("qwen3_moe")
+
+
+def qwen2_moe() -> nn.Module:
+    return published("qwen2_moe")
+
+
+def deepseek_v2() -> nn.Module:
+    return published("deepseek_v2")
+
+
+def deepseek_v3() -> nn.Module:
+    return published("deepseek_v3")
+
+
+def gpt_oss() -> nn.Module:
+    return published("gpt_oss")
+
+
+def olmoe() -> nn.Module:
+    return published("olmoe")
+
+
+def glm4_moe() -> nn.Module:
+    return published("glm4_moe")
+
+
+def resnet() -> tuple[nn.Module, tuple[torch.Tensor]]:
+    import transformers
+
+    return transformers.ResNetForImageClassification(transformers.ResNetConfig()), (
+        torch.zeros(2, 3, 224, 224),
+    )

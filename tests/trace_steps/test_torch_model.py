@@ -9,8 +9,10 @@ import pytest
 
 from chipshift.cli.app import run
 from chipshift.errors import InputError
-from chipshift.models.count import params, params_embedding
-from chipshift.models.model import Model
+from chipshift.models.count import params, params_active, params_embedding
+from chipshift.models.hf import read_config
+from chipshift.models.items import item_flops
+from chipshift.models.model import Layer, Model, MoeMlp
 from chipshift.models.ops import forward_flops_per_token
 from chipshift.trace.torch_model import read_torch_model
 
@@ -79,6 +81,62 @@ class TestWithTorch:
         attention = read_torch_model(f"{HERE}:eager").layers[0][0].attention
         assert attention is not None and attention.kv_heads == 2
 
+    @pytest.mark.parametrize(
+        "name",
+        ["mixtral", "qwen3_moe", "qwen2_moe", "deepseek_v2", "deepseek_v3", "gpt_oss", "olmoe",
+         "glm4_moe"],
+    )  # fmt: skip
+    def test_experts_and_latent_attention_are_those_of_the_config(self, name: str) -> None:
+        from . import modules
+
+        read = read_torch_model(f"{HERE}:{name}")
+        config = {"model_type": name, "tie_word_embeddings": False, **modules.CONFIGS[name]}
+        told = read_config(config)
+        assert params(read) == params(told)
+        assert params_active(read) == params_active(told)
+        # windows and attention sinks are not seen in a trace: compared over all pairs
+        a, b = (forward_flops_per_token(_without_windows(m), 32) for m in (read, told))
+        assert a == pytest.approx(b, rel=1e-12)
+        ((what, value),) = read.defaults
+        k = modules.CONFIGS[name]["num_experts_per_tok"]
+        assert what == "experts a token" and f"{k} of " in str(value)
+
+    @pytest.mark.parametrize(
+        ("name", "told"),
+        [("routed", "the router's topk"), ("routed_pair", "the router's topk"),
+         ("routed_named", "the attribute top_k")],
+    )  # fmt: skip
+    def test_a_loop_over_what_was_chosen_is_told_by_shapes(self, name: str, told: str) -> None:
+        from . import modules
+
+        model = read_torch_model(f"{HERE}:{name}")
+        ((layer, count),) = model.layers
+        assert count == 3 and isinstance(layer.mlp, MoeMlp)
+        moe = layer.mlp
+        assert (moe.experts, moe.top_k, moe.width, moe.matrices) == (8, 2, 128, 2)
+        assert moe.shared_width == 192
+        assert model.defaults == (("experts a token", f"2 of 8 ({told})"),)
+        assert params(model) == sum(p.numel() for p in modules.routed().parameters())
+        # 6 of 8 experts of two 64 × 128 maps with biases idle in each of 3 layers
+        idle = 3 * 6 * (2 * 64 * 128 + 128 + 64)
+        assert params_active(model) == params(model) - idle
+
+    @pytest.mark.parametrize("name", ["mixer", "pyramid", "resnet"])
+    def test_what_is_no_transformer_is_its_ops(self, name: str) -> None:
+        import torch
+        from torch.utils.flop_counter import FlopCounterMode
+
+        from . import modules
+
+        module, inputs = getattr(modules, name)()
+        model = read_torch_model(f"{HERE}:{name}")
+        assert params(model) == sum(p.numel() for p in module.parameters())
+        assert model.defaults[0][0] == "read as"
+        module.eval()
+        with FlopCounterMode(display=False) as counter, torch.no_grad():
+            module(*inputs)
+        assert item_flops(model) * len(inputs[0]) == counter.get_total_flops()
+
     def test_no_memory_is_taken(self) -> None:
         model = read_torch_model(f"{HERE}:huge")
         assert params(model) > 10_000_000_000 and model.n_layers == 20
@@ -107,6 +165,14 @@ class TestWithTorch:
         assert run(["plan", *job, "--to", "v6e:2x4"]) == 0
         capsys.readouterr()
         assert run(["assess", *job, "--to", "v6e:2x4"]) == 0
+
+
+def _without_windows(model: Model) -> Model:
+    def bare(layer: Layer) -> Layer:
+        assert layer.attention is not None
+        return replace(layer, attention=replace(layer.attention, window=None))
+
+    return replace(model, layers=tuple((bare(layer), n) for layer, n in model.layers))
 
 
 def _all_pairs(model: Model) -> Model:

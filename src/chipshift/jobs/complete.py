@@ -290,7 +290,10 @@ def _assumptions(draft: Draft, *made: tuple[str, Stated[Any]]) -> list[tuple[str
     left_open = draft.get("model").defaults
     if left_open:
         each = ", ".join(f"{key} {value}" for key, value in left_open)
-        shown.append(("model", each, "its config leaves them to the reference implementation"))
+        why = "its config leaves them to the reference implementation"
+        if draft.get("model").architecture == "torch":
+            why = "inferred: a run on tensors without values does not show it"
+        shown.append(("model", each, why))
     return shown
 
 

@@ -182,7 +182,7 @@ def layer_params(layer: Layer, d_model: int) -> LayerParams:
         shared = rename(mlp_params(d_model, moe.shared_width, moe.matrices), "shared_params")
         shared = shared + moe.shared_gate_params
         biases = biases + moe.shared_bias_params
-    extra = projection_params(layer.projections) + layer.other_params
+    extra = projection_params(layer.projections) + layer.other_params + conv_params(layer.convs)
     return LayerParams(attention, dense, router, one, experts, shared, norms, biases, mixer, extra)
 
 

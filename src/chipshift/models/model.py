@@ -21,7 +21,8 @@ class Attention:
         bias_params, norm_params: number of bias and norm parameters of this layer's attention
             (q/k/v/o biases; q and k norms, MLA's latent norms, sinks).
         q_lora_rank, kv_lora_rank, qk_rope_head_dim: MLA's; None otherwise.
-        kv_from: ``self``; ``encoder`` for cross-attention.
+        kv_from: ``self``; ``encoder`` for cross-attention; ``joint`` where two streams of a
+            network attend together, ``both`` where the layer runs over both side by side.
         gate_params: matrix parameters of an output gate (qwen3_next has D × H·head_dim).
         chunked: ``window`` is a chunk that starts afresh, as Llama 4's, and does not slide.
         kv_shared: keys and values are an earlier layer's and not projected here (gemma3n).
@@ -86,6 +87,7 @@ class Projection:
 
     Attributes:
         once: it is applied once an item (a class head, a time embedding), not at every token.
+        every: tokens of its stack for one row of it (patches merged by squares before it).
     """
 
     name: str
@@ -93,6 +95,7 @@ class Projection:
     outputs: int
     bias_params: int = 0
     once: bool = False
+    every: int = 1
 
 
 @dataclass(frozen=True)
@@ -131,6 +134,8 @@ class Layer:
         cross: attention to another stack's output (encoder-decoder, text to image).
         projections: linear maps of the block that are none of the above.
         other_params: parameters that multiply nothing: scales, position biases.
+        convs: convolutions, of a network whose item is one token.
+        mixing_flops: forward FLOPs an item of matmuls of activations with each other, likewise.
     """
 
     attention: Attention | None
@@ -140,6 +145,8 @@ class Layer:
     cross: Attention | None = None
     projections: tuple[Projection, ...] = ()
     other_params: int = 0
+    convs: tuple[Conv, ...] = ()
+    mixing_flops: int = 0
 
 
 @dataclass(frozen=True)

@@ -44,10 +44,10 @@ def classic(d_model: int, heads: int, width: int, *, causal: bool = False) -> La
 
 
 def linear(
-    name: str, inputs: int, outputs: int, bias: bool = True, once: bool = False
+    name: str, inputs: int, outputs: int, bias: bool = True, once: bool = False, every: int = 1
 ) -> Projection:
     """A linear map, with a bias unless told otherwise."""
-    return Projection(name, inputs, outputs, bias * outputs, once)
+    return Projection(name, inputs, outputs, bias * outputs, once, every)
 
 
 def heads_of(c: Fields, d_model: int, *keys: str) -> int:

@@ -108,7 +108,8 @@ def _convnext(c: Fields, kind: str, *, scale: bool, responds: bool) -> Model:
             side //= 2
             loose += 2 * inputs  # the norm before halving
         kernel = patch * patch if stage == 0 else 4
-        convs.append(Conv("downsample", inputs, width, kernel, side**2, bias_params=width))
+        name = "downsample" if stage else "stem"
+        convs.append(Conv(name, inputs, width, kernel, side**2, bias_params=width))
         loose += 2 * width * (stage == 0)
         for _ in range(depth):
             convs += [

@@ -118,15 +118,17 @@ def pixart(c: Fields) -> Model:
         maps += embedder("aspect_ratio", SINUSOID, width // 3)
     maps += (linear("modulation", width, 6 * width, once=True),)
     caption = c.maybe("caption_channels")
+    text: tuple[Projection, ...] = ()
     if caption is not None:
-        maps += (
+        text = (
             linear("caption.linear_1", caption, width),
             linear("caption.linear_2", width, width),
         )
     maps += (linear("proj_out", width, pixels * c.count("out_channels", default=8)),)
     depth = c.count("num_layers", default=28, most=MOST_LAYERS)
     model = _image_model("pixart", width, [block] * depth, maps, (stem,), count)
-    return replace(model, other_params=2 * width)
+    towers = (Tower("text", width, (), (), projections=text),) if text else ()
+    return replace(model, other_params=2 * width, towers=towers)
 
 
 def sd3(c: Fields) -> Model:
@@ -136,12 +138,13 @@ def sd3(c: Fields) -> Model:
     stem, pixels, count = _stem(c, width, channels, 128)
     depth = c.count("num_layers", default=18, most=MOST_LAYERS)
     normed = 2 * head_dim if c.has("qk_norm") else 0
-    own = attention(width, heads, head_dim=head_dim, norm_params=normed)
+    apart = attention(width, heads, head_dim=head_dim, norm_params=normed)
+    own = replace(apart, kv_from="joint")
     mlp = feed_forward(width, 4 * width)
     six = linear("modulation", width, 6 * width, once=True)
     plain = Layer(own, mlp, 0, projections=(six,))
     nine = linear("modulation", width, 9 * width, once=True)
-    twice = Layer(own, mlp, 0, cross=own, projections=(nine,))
+    twice = Layer(own, mlp, 0, cross=apart, projections=(nine,))
     dual = set(c.counts("dual_attention_layers"))
     text = Layer(own, mlp, 0, projections=(six,))
     # the last block's text is only read: no way out, no feed-forward, a smaller modulation
@@ -173,11 +176,12 @@ def flux(c: Fields) -> Model:
     heads, head_dim, width = _width(c, 24, 128)
     channels = c.count("in_channels", default=64)
     own = attention(width, heads, head_dim=head_dim, norm_params=2 * head_dim)
+    own = replace(own, kv_from="joint")
     mlp = feed_forward(width, 4 * width)
     double = Layer(own, mlp, 0, projections=(linear("modulation", width, 6 * width, once=True),))
     # attention and feed-forward share one way out, and so one bias of it
     single = Layer(
-        replace(own, bias_params=own.bias_params - width),
+        replace(own, bias_params=own.bias_params - width, kv_from="both"),
         mlp,
         0,
         projections=(linear("modulation", width, 3 * width, once=True),),

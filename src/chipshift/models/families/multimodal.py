@@ -134,7 +134,8 @@ def gemma3(c: Fields) -> Model:
     if not c.has("vision_config"):
         return replace(text, architecture="gemma3")
     tower = vision.siglip_tower(c.part("vision_config"))
-    maps = (linear("projector", tower.d_model, text.d_model, bias=False),)
+    pooled = max((tower.tokens or 1) // c.count("mm_tokens_per_image", default=256), 1)
+    maps = (linear("projector", tower.d_model, text.d_model, bias=False, every=pooled),)
     return joined(c, text, tower, maps, tied=True, loose=tower.d_model)
 
 
@@ -144,9 +145,9 @@ def mistral3(c: Fields) -> Model:
     merge = c.count("spatial_merge_size", default=2, most=100)
     bias = c.flag("multimodal_projector_bias", default=False)
     maps = (
-        linear("projector.merger", tower.d_model * merge**2, tower.d_model, bias=False),
-        linear("projector.linear_1", tower.d_model, text.d_model, bias),
-        linear("projector.linear_2", text.d_model, text.d_model, bias),
+        linear("projector.merger", tower.d_model * merge**2, tower.d_model, False, every=merge**2),
+        linear("projector.linear_1", tower.d_model, text.d_model, bias, every=merge**2),
+        linear("projector.linear_2", text.d_model, text.d_model, bias, every=merge**2),
     )
     return joined(c, text, tower, maps, tied=True, loose=tower.d_model)
 
@@ -159,7 +160,7 @@ def smolvlm(c: Fields) -> Model:
     )
     tower = vision.siglip_tower(part)
     factor = c.count("scale_factor", default=2, most=100)
-    maps = (linear("connector", tower.d_model * factor**2, text.d_model, bias=False),)
+    maps = (linear("connector", tower.d_model * factor**2, text.d_model, False, every=factor**2),)
     return joined(c, text, tower, maps, tied=False)
 
 
@@ -186,9 +187,11 @@ def llama4(c: Fields) -> Model:
         other_params=(1 + count + 1) * width + 4 * width,
     )
     maps = (
-        linear("adapter.fc1", inner, middle, bias=False),
-        linear("adapter.fc2", outputs, outputs, bias=False),
-        linear("projector", v.count("vision_output_dim", default=7680), text.d_model, bias=False),
+        linear("adapter.fc1", inner, middle, False, every=4),
+        linear("adapter.fc2", outputs, outputs, False, every=4),
+        linear(
+            "projector", v.count("vision_output_dim", default=7680), text.d_model, False, every=4
+        ),
     )
     return joined(c, text, tower, maps, tied=False)
 
@@ -196,7 +199,10 @@ def llama4(c: Fields) -> Model:
 def _merger(name: str, width: int, merge: int, outputs: int) -> tuple[Projection, ...]:
     """Qwen's merger of a square of patches: a map within, and one to the language model."""
     wide = width * merge**2
-    return (linear(f"{name}.fc1", wide, wide), linear(f"{name}.fc2", wide, outputs))
+    return (
+        linear(f"{name}.fc1", wide, wide, every=merge**2),
+        linear(f"{name}.fc2", wide, outputs, every=merge**2),
+    )
 
 
 def _qwen_stem(v: Fields, width: int, patch: int, bias: bool) -> Conv:

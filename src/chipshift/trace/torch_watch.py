@@ -1,0 +1,205 @@
+"""One forward pass on tensors without values, watched: matmuls, convolutions, attentions."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from contextlib import contextmanager
+from dataclasses import dataclass, field
+from typing import Any
+
+from chipshift.trace.torch_experts import Experts
+
+OUTSIDE = -1
+
+
+@dataclass(frozen=True)
+class Map:
+    """A matmul of ``rows`` rows with a parameter; ``weight`` tells parameters apart."""
+
+    rows: int
+    inputs: int
+    outputs: int
+    weight: int
+
+
+@dataclass(frozen=True)
+class Convolved:
+    """A convolution with a parameter: ``positions`` outputs along its axes, for the whole batch."""
+
+    inputs: int
+    outputs: int
+    kernel: int
+    positions: int
+    groups: int
+    weight: int
+
+
+@dataclass(frozen=True)
+class Attended:
+    """One attention: query heads, key/value heads and widths as they were seen.
+
+    Attributes:
+        queries, keys: positions; ``times``: items of the batch.
+    """
+
+    heads: int
+    kv_heads: int
+    head_dim: int
+    v_head_dim: int
+    causal: bool
+    queries: int = 0
+    keys: int = 0
+    times: int = 1
+
+    @property
+    def flops(self) -> int:
+        """Of both matmuls over all pairs of positions, for the whole batch."""
+        pairs = self.queries * self.keys * self.heads * self.times
+        return 2 * pairs * (self.head_dim + self.v_head_dim)
+
+
+Event = Map | Attended | Convolved | Experts
+
+
+@dataclass
+class Seen:
+    """What one run met, by block (``OUTSIDE`` for none), in order.
+
+    Attributes:
+        width, rows, batch: of what the first block was given: its last axis, the product of the
+            others, the first of them.
+        muted: its only item, when true, keeps what is met out.
+        chosen: (k, of how many) of each ``topk``, in order.
+        mixed_flops: of matmuls of activations with each other that are no attention.
+    """
+
+    events: dict[int, list[Event]] = field(default_factory=dict)
+    width: int = 0
+    rows: int = 0
+    batch: int = 1
+    block: int = OUTSIDE
+    muted: list[bool] = field(default_factory=lambda: [False])
+    chosen: list[tuple[int, int]] = field(default_factory=list)
+    mixed_flops: int = 0
+
+    def add(self, event: Event) -> None:
+        if not self.muted[0]:
+            self.events.setdefault(self.block, []).append(event)
+
+
+@contextmanager
+def watched(module: Any, seen: Seen) -> Iterator[None]:
+    """Matmuls with parameters and attentions go into ``seen``."""
+    import torch
+    from torch.overrides import TorchFunctionMode
+    from torch.utils._python_dispatch import TorchDispatchMode
+
+    aten = torch.ops.aten
+    # reached from inside torch's own layers, where the function's name is not seen
+    fused = (
+        aten._scaled_dot_product_flash_attention_for_cpu,
+        aten._scaled_dot_product_flash_attention,
+    )
+    stored = {p.untyped_storage()._cdata: n for n, p in enumerate(module.parameters())}
+    sdpa = torch.nn.functional.scaled_dot_product_attention
+    inside = [False]
+    scores: list[Any] = []
+
+    def weight_of(tensor: Any) -> int | None:
+        return stored.get(tensor.untyped_storage()._cdata)
+
+    class Maps(TorchDispatchMode):  # type: ignore[misc, unused-ignore]
+        def __torch_dispatch__(self, func: Any, types: Any, args: Any = (), kwargs: Any = None
+                               ) -> Any:  # fmt: skip
+            out = func(*args, **(kwargs or {}))
+            packet = func._overloadpacket
+            if not inside[0] and packet in fused:
+                seen.add(_attended(args, bool(args[4]) if len(args) > 4 else False, kwargs or {}))
+                return out
+            if packet is aten.topk:
+                along = args[2] if len(args) > 2 else -1
+                seen.chosen.append((int(args[1]), int(args[0].shape[along])))
+                return out
+            if packet is aten.convolution and (weight := weight_of(args[1])) is not None:
+                seen.add(_convolved(args, out, weight))
+                return out
+            if inside[0] or packet not in (aten.mm, aten.addmm, aten.bmm, aten.baddbmm):
+                return out
+            a, b = args[-2:] if packet in (aten.mm, aten.bmm) else args[1:3]
+            weight = weight_of(b)
+            if weight is None and weight_of(a) is not None:
+                weight, a, b = weight_of(a), b.mT, a.mT
+            if weight is not None:
+                for _ in range(int(b.shape[0]) if b.dim() == 3 else 1):
+                    seen.add(Map(int(a.shape[-2]), int(b.shape[-2]), int(b.shape[-1]), weight))
+            elif packet in (aten.bmm, aten.baddbmm):
+                _pair(a, b, seen, scores)
+            return out
+
+    class Attentions(TorchFunctionMode):  # type: ignore[misc, unused-ignore]
+        def __torch_function__(self, func: Any, types: Any, args: Any = (), kwargs: Any = None
+                               ) -> Any:  # fmt: skip
+            given = kwargs or {}
+            if func is not sdpa:
+                return func(*args, **given)
+            causal = bool(given.get("is_causal", args[5] if len(args) > 5 else False))
+            tensors = args + tuple(given[n] for n in ("query", "key", "value") if n in given)
+            masked = {"attn_mask": args[3] if len(args) > 3 else given.get("attn_mask")}
+            seen.add(_attended(tensors, causal, masked))
+            inside[0] = True
+            try:
+                return func(*args, **given)
+            finally:
+                inside[0] = False
+
+    with Maps(), Attentions():
+        yield
+
+
+def _attended(tensors: Any, causal: bool, given: dict[str, Any]) -> Attended:
+    """An attention by its queries, keys and values; what has a mask is taken for causal."""
+    q, k, v = tensors[:3]
+    masked = given.get("attn_mask") is not None
+    return Attended(
+        int(q.shape[-3]),
+        int(k.shape[-3]),
+        int(q.shape[-1]),
+        int(v.shape[-1]),
+        causal or masked,
+        int(q.shape[-2]),
+        int(k.shape[-2]),
+        int(q.shape[0]) if q.dim() == 4 else 1,
+    )
+
+
+def _pair(a: Any, b: Any, seen: Seen, scores: list[Any]) -> None:
+    """Two matmuls of activations in a row, scores and then their sum of values, are attention."""
+    if scores and scores[0].shape[0] == a.shape[0] and scores[1] == a.shape[-1]:
+        keyed, _ = scores
+        scores.clear()
+        heads, dim = int(keyed.shape[0]), int(keyed.shape[-1])
+        times = seen.batch if heads % seen.batch == 0 else 1
+        heads //= times
+        seen.mixed_flops -= 0 if seen.muted[0] else 2 * int(keyed.numel()) * int(a.shape[-1])
+        keys = int(a.shape[-1])
+        queries = int(keyed.shape[-2])
+        seen.add(Attended(heads, heads, dim, int(b.shape[-1]), True, queries, keys, times))
+    else:
+        seen.mixed_flops += 0 if seen.muted[0] else 2 * int(a.numel()) * int(b.shape[-1])
+        scores[:] = [a, b.shape[-1]]
+
+
+def _convolved(args: Any, out: Any, weight: int) -> Convolved:
+    """A convolution by its weight, its output and its groups; a transposed one by its input."""
+    kernel, transposed, groups = args[1], bool(args[6]), int(args[8])
+    taps = 1
+    for axis in kernel.shape[2:]:
+        taps *= int(axis)
+    at = args[0] if transposed else out
+    positions = int(at.shape[0])
+    for axis in at.shape[2:]:
+        positions *= int(axis)
+    outputs, inputs = int(kernel.shape[0]), int(kernel.shape[1]) * groups
+    if transposed:
+        inputs, outputs = outputs, int(kernel.shape[1]) * groups
+    return Convolved(inputs, outputs, taps, positions, groups, weight)
