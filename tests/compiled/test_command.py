@@ -186,7 +186,7 @@ def test_the_written_step_runs(users_folder: Path) -> None:
     from chipshift.compiled.step.write import source
     from tests.compiled.small import DENSE, config
 
-    cfg = replace(config(DENSE, (1, 2, 1, 1, 1)), remat="none")
+    cfg = replace(config(DENSE, (1, 2, 1, 1, 1)), remat="none", attention="splash")
     file = users_folder / "step.py"
     file.write_text(source(cfg, "A small decoder."))
     assert "chipshift" not in file.read_text()

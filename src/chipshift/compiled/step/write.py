@@ -24,14 +24,24 @@ CONFIG = {config}
 
 def main() -> None:
     """Run a few steps on random tokens over the devices there are."""
+    wanted, there = int(np.prod(CONFIG.mesh)), len(jax.devices())
+    if there < wanted:
+        raise SystemExit(
+            f"this step is cut over {{wanted}} devices and there are {{there}}; a CPU shows as many "
+            f"with XLA_FLAGS=--xla_force_host_platform_device_count={{wanted}}"
+        )
+    # The attention kernel is the TPU's; anywhere else the same in plain JAX.
+    kernel = CONFIG.attention if jax.default_backend() == "tpu" else "blockwise"
+    cfg = replace(CONFIG, attention=kernel)
     mesh = jax.make_mesh(
-        CONFIG.mesh, MESH_AXES, axis_types=(AxisType.Auto,) * len(MESH_AXES)
+        cfg.mesh, MESH_AXES, axis_types=(AxisType.Auto,) * len(MESH_AXES),
+        devices=jax.devices()[:wanted],
     )
-    step, _ = make_step(mesh, CONFIG)
-    place = jax.tree.map(lambda spec: NamedSharding(mesh, spec), state_specs(CONFIG))
-    state = jax.jit(partial(init_state, CONFIG), out_shardings=place)()
-    shape = (CONFIG.accumulation, CONFIG.batch, CONFIG.seq_len)
-    ids = jax.random.randint(jax.random.key(1), shape, 0, CONFIG.vocab, jnp.int32)
+    step, _ = make_step(mesh, cfg)
+    place = jax.tree.map(lambda spec: NamedSharding(mesh, spec), state_specs(cfg))
+    state = jax.jit(partial(init_state, cfg), out_shardings=place)()
+    shape = (cfg.accumulation, cfg.batch, cfg.seq_len)
+    ids = jax.random.randint(jax.random.key(1), shape, 0, cfg.vocab, jnp.int32)
     for number in range(3):
         state, metrics = step(state, ids, jnp.roll(ids, -1, axis=-1))
         print(number, {{name: float(value) for name, value in metrics.items()}})
@@ -54,6 +64,7 @@ def source(cfg: Config, title: str) -> str:
         imports += found
         comment = "\n".join(f"# {line}".rstrip() for line in doc.splitlines())
         parts.append(f"\n\n{comment}\n\n{body.strip()}\n")
+    imports.append("from dataclasses import replace")
     head = f'"""{title}"""\n\n{_FUTURE}\n' + "\n".join(sorted(set(imports)))
     body = _MODULE_CALLS.sub("", "".join(parts))
     return head + body + _MAIN.format(config=pformat(cfg, width=96))
