@@ -27,8 +27,8 @@ def main() -> None:
     wanted, there = int(np.prod(CONFIG.mesh)), len(jax.devices())
     if there < wanted:
         raise SystemExit(
-            f"this step is cut over {{wanted}} devices and there are {{there}}; a CPU shows as many "
-            f"with XLA_FLAGS=--xla_force_host_platform_device_count={{wanted}}"
+            f"this step is cut over {{wanted}} devices and there are {{there}}; a CPU shows as "
+            f"many with XLA_FLAGS=--xla_force_host_platform_device_count={{wanted}}"
         )
     # The attention kernel is the TPU's; anywhere else the same in plain JAX.
     kernel = CONFIG.attention if jax.default_backend() == "tpu" else "blockwise"
