@@ -18,7 +18,16 @@ import numpy as np
 
 from chipshift.validate.case import Case
 from chipshift.validate.fit import Fit, supported, usable
-from chipshift.validate.free import ERAS, FAMILIES, Free, free_of, scopes_of
+from chipshift.validate.free import (
+    ERAS,
+    FAMILIES,
+    KINDS,
+    MIN_MODELS,
+    MIN_RUNS,
+    Free,
+    free_of,
+    scopes_of,
+)
 from chipshift.validate.run import carried, read_data
 from chipshift.validate.score import summary
 
@@ -96,6 +105,7 @@ def steps(fit: Fit, x: np.ndarray) -> list[tuple[Free, str, str, float, str]]:
         fitted.add((free.name, key.value))
         where = {
             "stack": f"of {fit.stack}",
+            "kind": f"on {key.value}s",
             "family": f"on {', '.join(FAMILIES.get(key.value, ()))}",
             "chip": f"on {key.value}",
             "release": f"of {fit.stack} from {key.value}",
@@ -108,6 +118,9 @@ def steps(fit: Fit, x: np.ndarray) -> list[tuple[Free, str, str, float, str]]:
             evidence = prior[1]
         if key.scope == "stack" or prior or not held:
             out.append((free, key.scope, key.value, step + (prior[0] if prior else 0.0), evidence))
+    own = {key.free.name for key in fit.keys}
+    few = f"at its prior: fewer than {MIN_RUNS} runs of {MIN_MODELS} models of {fit.stack} touch it"
+    out += [(free, "stack", "", 0.0, few) for free in free_of(fit.stack) if free.name not in own]
     reached = {v: s for r in fit.runs for s, vs in scopes_of(r.case).items() for v in vs}
     for free in free_of(fit.stack):
         for value, (step, evidence) in free.priors.items():
@@ -168,10 +181,10 @@ def tables(lines: Lines, under: str) -> list[str]:
     """Tables of families, each with its chips, and of chips."""
     out = []
     for (scope, value), found in sorted(lines.items()):
-        if scope in ("family", "chip"):
-            chips = ", ".join(f'"{name}"' for name in FAMILIES.get(value, ()))
-            out += [f"[{under}{scope}.{value}]"]
-            out += [f"chips = [{chips}]"] if scope == "family" else []
+        if scope in ("kind", "family", "chip"):
+            chips = ", ".join(f'"{name}"' for name in (KINDS | FAMILIES).get(value, ()))
+            out += [f"[{under}{'chip' if scope == 'chip' else 'family'}.{value}]"]
+            out += [f"chips = [{chips}]"] if scope != "chip" else []
             out += [*sorted(found), ""]
     return out
 
@@ -194,6 +207,8 @@ def main() -> None:
     for case in [*records, *[c for c in sweep if not c.measured.oom]]:
         stacks[case.stack].append(case)
     for stack, (parent, why) in INHERITS.items():
+        if (out / f"{stack}.toml").is_file():  # it may hold constants of its own since
+            continue
         text = f"# {stack} has too few usable runs of its own: it takes {parent}'s ({why}).\n"
         (out / f"{stack}.toml").write_text(text + f'inherits = "{parent}"\n')
     for stack, cases in stacks.items():

@@ -181,7 +181,7 @@ def _weights(s: Setting, c: Columns, kind: int) -> tuple[Number, Number]:
 def weight_parts_s(s: Setting, params: Number, links: Links) -> tuple[Number, Number]:
     """Seconds alone of one gather of so many weights, and of one scatter of their gradients."""
     gather = traffic.weight_gather_bytes(params, s.bytes.gathered)
-    reduce = traffic.weight_gather_bytes(params, s.bytes.reduce)
+    reduce = traffic.weight_gather_bytes(params, reduced_bytes(s))
     return (
         collective_time("all_gather", gather, links),
         collective_time("reduce_scatter", reduce, links),
@@ -204,11 +204,17 @@ def gradient_sum_s(s: Setting, c: Columns, dense: Number, experts: Number) -> Nu
 
 def gradient_part_s(s: Setting, params: Number, links: Links) -> Number:
     """Seconds alone of the all-reduce of so many parameters' gradients."""
-    v = traffic.gradient_reduce_bytes(params, s.bytes.reduce)
+    v = traffic.gradient_reduce_bytes(params, reduced_bytes(s))
     if absent(s.stack.bucket_bytes):
         return collective_time("all_reduce", v, links)
     buckets = gradient_buckets(v, s.stack.bucket_bytes)
     return buckets * collective_time("all_reduce", v / buckets, links)
+
+
+def reduced_bytes(s: Setting) -> Number:
+    """Bytes that the gradient of one parameter takes in a reduction: frozen weights have none."""
+    everything = s.job.trainable_fraction == 1
+    return s.bytes.reduce if everything else s.bytes.reduce * s.trainable
 
 
 def routes(s: Setting) -> bool:

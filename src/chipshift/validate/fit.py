@@ -28,11 +28,15 @@ from chipshift.estimate.score import AXES, Score, score
 from chipshift.estimate.setting import Setting, for_job, setting
 from chipshift.machines.names import parse_machine
 from chipshift.validate.case import Case
-from chipshift.validate.free import FIXED, MIN_MODELS, MIN_RUNS, Free, free_of, scopes_of
+from chipshift.validate.free import FIXED, MIN_MODELS, MIN_RUNS, Free, free_of, scopes_of, touches
 
 Floats = Any
 NOISE, LARGE, STEP = 0.05, 0.10, 0.03
 """Spread of a run about its estimate; where an error counts as odd; step of the derivative."""
+REACHES = (1.0, 0.5, 0.25, 0.12, 0.06)
+"""How far a step may go from where the problem was taken as linear: a spread in the keys."""
+CHOOSING = 5
+"""First steps of a fit, in which an unstated rematerialisation is chosen anew."""
 
 
 @dataclass
@@ -119,17 +123,24 @@ class Key:
 
 
 def keys_of(cases: Sequence[Case], free: Sequence[Free]) -> list[Key]:
-    """Every number that the runs can speak for; a factor with too few runs or models is none."""
+    """Every number that the runs can speak for.
+
+    One that touches too few runs or models stands at its prior; a factor that all of them share
+    is the stack's own value.
+    """
     out = []
-    shared: dict[tuple[str, str], list[Case]] = {}
-    for case in cases:
-        for scope, values in scopes_of(case).items():
-            for value in values[-1:]:  # of the releases that a run stands on, its own
-                shared.setdefault((scope, value), []).append(case)
     for one in free:
-        out.append(Key(one, "stack", "", one.sd, len(cases), models(cases)))
+        mine = [case for case in cases if touches(one.name, case)]
+        if not supported(mine):
+            continue
+        out.append(Key(one, "stack", "", one.sd, len(mine), models(mine)))
+        shared: dict[tuple[str, str], list[Case]] = {}
+        for case in mine:
+            for scope, values in scopes_of(case).items():
+                for value in values[-1:]:  # of the releases that a run stands on, its own
+                    shared.setdefault((scope, value), []).append(case)
         for (scope, value), members in sorted(shared.items()):
-            if scope in one.spread and supported(members):
+            if scope in one.spread and supported(members) and len(members) < len(mine):
                 sd = one.spread[scope]
                 out.append(Key(one, scope, value, sd, len(members), models(members)))
     return out
@@ -221,20 +232,22 @@ class Fit:
                 run.choose({k: float(v) for k, v in self.constants(x, j).items()})
 
     def solve(self, start: Floats | None = None, most: int = 12) -> Floats:
-        """Gauss-Newton with halving; an unstated remat is chosen anew in the first steps."""
+        """Gauss-Newton within reach; an unstated remat is chosen anew in the first steps."""
         x = np.zeros(len(self.keys)) if start is None else start.copy()
         for step in range(most):
-            if step < 3:
+            settling = step < CHOOSING
+            if settling:
                 self.choose(x)
-            near = self.linear(x)
-            move = np.clip(near.solved(x) - x, -0.6, 0.6)
-            before, size = self.loss(x), 1.0
-            while size > 0.06 and self.loss(x + size * move) >= before:
-                size /= 2
-            if size <= 0.06:
-                break
-            x = x + size * move
-            if step >= 3 and before - self.loss(x) < 0.2:
+            near, before = self.linear(x), self.loss(x)
+            better = None
+            for reach in REACHES:
+                there = near.solved(x, reach=reach)
+                if self.loss(there) < before:
+                    better = there
+                    break
+            if better is not None:
+                x = better
+            if not settling and (better is None or before - self.loss(x) < 0.2):
                 break
         return x
 
@@ -259,21 +272,22 @@ class Linear:
     sd: Floats
 
     def solved(self, x: Floats, keep: Floats | None = None, allowed: Floats | None = None,
-               rounds: int = 3) -> Floats:  # fmt: skip
+               rounds: int = 3, reach: float = np.inf) -> Floats:  # fmt: skip
         """The keys that fit best, reweighted for odd runs a few times.
 
         Args:
             x: where to begin.
             keep: weight of each run, 0 to leave it out.
             allowed: which keys may differ from 0.
+            reach: how far the keys may go from ``at``, as a spread.
         """
         keep = np.ones(len(self.error)) if keep is None else keep
         sd = self.sd if allowed is None else np.where(allowed, self.sd, 1e-6)
         for _ in range(rounds):
             size = np.abs(self.error + self.slope @ (x - self.at))
             w = self.weight * keep * np.where(size <= LARGE, 1.0, LARGE / np.maximum(size, LARGE))
-            matrix = self.slope.T @ (w[:, None] * self.slope) + np.diag(1 / sd**2)
-            right = self.slope.T @ (w * (self.slope @ self.at - self.error))
+            matrix = self.slope.T @ (w[:, None] * self.slope) + np.diag(1 / sd**2 + reach**-2)
+            right = self.slope.T @ (w * (self.slope @ self.at - self.error)) + self.at * reach**-2
             x = np.linalg.solve(matrix, right)
         return x
 

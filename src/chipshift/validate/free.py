@@ -9,7 +9,7 @@ and exists only where at least ``MIN_RUNS`` runs of ``MIN_MODELS`` models speak 
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 
 from chipshift.validate.case import Case
 
@@ -17,7 +17,8 @@ MIN_RUNS, MIN_MODELS = 3, 2
 """Runs and different models that a constant of a stack, chip, family or release needs."""
 
 ERAS: dict[str, tuple[str, ...]] = {
-    "megatron": ("00", "24.04", "25.04", "25.09", "25.11", "26.02", "26.02.01", "26.06"),
+    "megatron": ("00", "25.04", "25.09", "25.11", "26.02", "26.02.01", "26.06"),
+    "maxtext": ("00", "26.04"),
     "nanotron": ("0", "1", "2"),
 }
 """Releases of a stack from which its constants may differ. Megatron's are NeMo containers (the
@@ -29,6 +30,13 @@ FAMILIES: dict[str, tuple[str, ...]] = {
 }
 """Chips of one architecture, whose kernels are the same programs."""
 
+KINDS: dict[str, tuple[str, ...]] = {
+    "gpu": ("a100", "h100", "h200", "b200", "b300", "gb200", "gb300",
+            "mi300x", "mi325x", "mi350x", "mi355x"),
+    "tpu": ("v4", "v5e", "v5p", "v6e", "v7x"),
+}  # fmt: skip
+"""Chips that one compiler's back end makes programs for, where a stack runs on both."""
+
 
 @dataclass(frozen=True)
 class Free:
@@ -38,7 +46,8 @@ class Free:
         name: field of ``Stack``.
         prior: where the stack's value is held, ``sd`` how firmly, in its log (share: log-odds).
         share: it lies between 0 and 1.
-        spread: by scope (``family``, ``chip``, ``release``), how firmly the factors are held at 1,
+        spread: by scope (``kind``, ``family``, ``chip``, ``release``, ``family_release``), how
+            firmly the factors are held at 1,
             in the same logs. A release's factor is over the release before it.
         priors: steps from ``prior`` that are known beforehand, by chip or release, with what says
             so.
@@ -60,9 +69,34 @@ def era(case: Case) -> str:
     return max(e for e in eras if e <= (case.release or eras[-1]))
 
 
-def family(chip: str) -> str:
-    """The architecture of a chip that others share; '' where it stands alone."""
-    return next((name for name, chips in FAMILIES.items() if chip in chips), "")
+def group_of(chip: str, groups: Mapping[str, tuple[str, ...]]) -> str:
+    """The family or kind of a chip; '' where it stands alone."""
+    return next((name for name, chips in groups.items() if chip in chips), "")
+
+
+ROUTED = ("grouped_scale", "permute_passes", "ops_of_routing", "ops_per_expert")
+"""Constants of layers with routed experts."""
+
+
+def touches(name: str, case: Case) -> bool:
+    """Whether a constant says anything of a run: who has no experts says nothing of theirs."""
+    plan, compute = case.plan, case.job.precision.value.compute
+    narrow = compute not in ("bf16", "fp16", "fp32", "tf32")
+    return {
+        "narrow_matmul_scale": narrow,
+        "cast_passes": narrow,
+        "mxfp8_scale": compute == "mxfp8",
+        "plain_flash_scale": bool(case.job.flags),
+        "collective_scale": plan.dp * plan.fsdp > 1,
+        "comm_tax": plan.dp * plan.fsdp > 1,
+        "dp_overlap": plan.dp > 1,
+        "fsdp_overlap": plan.fsdp > 1,
+        "tp_overlap": plan.tp > 1,
+        "cp_overlap": plan.cp > 1,
+        "pp_overlap": plan.pp > 1,
+        "ep_overlap": plan.ep > 1,
+        "ep_overlap_interleaved": plan.ep > 1 and plan.vpp > 1,
+    }.get(name, name not in ROUTED or "moe" in case.groups)
 
 
 def scopes_of(case: Case) -> dict[str, tuple[str, ...]]:
@@ -70,10 +104,11 @@ def scopes_of(case: Case) -> dict[str, tuple[str, ...]]:
 
     A release takes the factors of every release up to it, so that each stands on the one before.
     """
-    own = family(case.chip)
+    own, kind = group_of(case.chip, FAMILIES), group_of(case.chip, KINDS)
     mine = era(case)
     reached = tuple(e for e in ERAS.get(case.stack, ())[1:] if e <= mine)
     return {
+        "kind": (kind,) if kind else (),
         "family": (own,) if own else (),
         "chip": (case.chip,),
         "release": reached,
@@ -82,13 +117,14 @@ def scopes_of(case: Case) -> dict[str, tuple[str, ...]]:
 
 
 _COMMON = (
-    Free("matmul_scale", 0.88, 0.12, spread={"chip": 0.08}),
-    Free("attention_scale", 0.8, 0.3, spread={"chip": 0.2}),
-    Free("memory_scale", 0.8, 0.3, spread={"chip": 0.2}),
-    Free("narrow_matmul_scale", 1.0, 0.1, spread={"chip": 0.08}),
-    Free("grouped_scale", 0.9, 0.3, spread={"chip": 0.15}),
+    Free("matmul_scale", 0.88, 0.12),
+    Free("attention_scale", 0.8, 0.3),
+    Free("memory_scale", 0.8, 0.3),
+    Free("narrow_matmul_scale", 1.0, 0.1),
+    Free("grouped_scale", 0.9, 0.3),
+    Free("permute_passes", 3.0, 0.5),
     Free("comm_tax", 0.15, 0.5),
-    Free("collective_scale", 0.75, 0.3, spread={"chip": 0.2}),
+    Free("collective_scale", 0.75, 0.3),
     Free("fsdp_overlap", 0.8, 0.7, share=True),
     Free("tp_overlap", 0.4, 0.8, share=True),
     Free("ep_overlap", 0.15, 0.6, share=True),
@@ -97,6 +133,12 @@ _COMMON = (
     Free("step_overhead_s", 0.01, 0.8),
     Free("cast_passes", 1.5, 0.4),
 )
+
+
+def _held(free: tuple[Free, ...], **sd: float) -> tuple[Free, ...]:
+    """The same constants, some of them held otherwise."""
+    return tuple(replace(one, sd=sd.get(one.name, one.sd)) for one in free)
+
 
 _POWER = "H100 runs bf16 matmuls at 0.73 of peak under sustained load, a kernel alone at 0.82"
 _FA2_WHY = (
@@ -128,36 +170,27 @@ _FA2_STACK = (
 )
 
 _MEGATRON = (
-    Free(
-        "matmul_scale",
-        0.88,
-        0.1,
-        spread={"family": 0.05, "chip": 0.05, "release": 0.05, "family_release": 0.05},
-    ),
-    Free("attention_scale", 0.85, 0.2, spread={"family": 0.1, "chip": 0.1}),
-    Free("memory_scale", 0.6, 0.3, spread={"family": 0.2, "chip": 0.1, "release": 0.2}),
-    Free("narrow_matmul_scale", 1.0, 0.1, spread={"family": 0.05, "chip": 0.05, "release": 0.05}),
-    Free("mxfp8_scale", 0.95, 0.1),
-    Free("grouped_scale", 0.9, 0.3, spread={"family": 0.1, "chip": 0.1, "release": 0.3}),
-    Free("permute_passes", 3.0, 0.5, spread={"release": 0.4, "family_release": 0.3}),
-    Free("tp_overlap", 0.4, 0.8, share=True),
-    Free("ep_overlap", 0.15, 0.5, share=True, spread={"release": 0.4, "family_release": 0.4}),
-    Free("ep_overlap_interleaved", 0.4, 1.0, share=True, spread={"release": 0.6}),
+    Free("matmul_scale", 0.88, 0.25, spread={"family": 0.05, "chip": 0.02, "release": 0.12,
+                                             "family_release": 0.3}),
+    Free("attention_scale", 0.85, 0.03, spread={"family": 0.04, "chip": 0.1}),
+    Free("memory_scale", 0.6, 0.3, spread={"family": 0.08, "chip": 0.04, "release": 0.08}),
+    Free("narrow_matmul_scale", 1.0, 0.25, spread={"family": 0.05, "chip": 0.02, "release": 0.02}),
+    Free("mxfp8_scale", 0.95, 0.04),
+    Free("grouped_scale", 0.9, 0.3, spread={"family": 0.1, "chip": 0.1, "release": 0.75}),
+    Free("permute_passes", 3.0, 0.5, spread={"release": 0.4, "family_release": 0.75}),
+    Free("tp_overlap", 0.4, 0.12, share=True),
+    Free("ep_overlap", 0.15, 0.2, share=True, spread={"release": 0.15, "family_release": 0.15}),
+    Free("ep_overlap_interleaved", 0.4, 2.5, share=True, spread={"release": 0.25}),
     Free("cp_overlap", 0.6, 0.5, share=True),
-    Free("pp_overlap", 0.5, 0.5, share=True),
-    Free("jitter_per_doubling", 0.004, 0.4),
-    Free("step_overhead_s", 0.01, 0.8),
+    Free("pp_overlap", 0.5, 1.25, share=True),
+    Free("jitter_per_doubling", 0.004, 1.0),
+    Free("step_overhead_s", 0.01, 0.3),
     Free("cast_passes", 1.5, 0.4),
-    Free("host_s_per_op", 8e-6, 0.5, spread={"release": 0.4}, priors={"26.06": (-1.0, _HOST)}),
-    Free("ops_of_routing", 40.0, 0.4),
-    Free(
-        "ops_per_expert",
-        6.0,
-        0.5,
-        spread={"release": 0.5},
-        priors={"25.11": (0.9, _DROPLESS), "26.02.01": (-0.9, _DROPLESS)},
-    ),
-)
+    Free("host_s_per_op", 8e-6, 0.2, spread={"release": 0.16}, priors={"26.06": (-1.0, _HOST)}),
+    Free("ops_of_routing", 40.0, 0.16),
+    Free("ops_per_expert", 6.0, 0.5, spread={"release": 3.0},
+         priors={"25.11": (0.9, _DROPLESS), "26.02.01": (-0.9, _DROPLESS)}),
+)  # fmt: skip
 
 _NANOTRON = (
     Free("matmul_scale", 0.78, 0.05),
@@ -178,17 +211,71 @@ _NANOTRON = (
     Free("optimizer_passes", 1.5, 0.3),
 )
 
-# PyTorch/XLA schedules its weight gathers less well than MaxText: wider room for what it exposes.
+_CASTS = (
+    "GPUs' kernel tables of 8-bit layers count their casts as well: Megatron's H100 runs show 1.3"
+)
+_MAXTEXT = (
+    Free("matmul_scale", 0.88, 0.05, spread={"chip": 0.05}),
+    Free("attention_scale", 0.8, 0.3),
+    Free("memory_scale", 0.8, 0.05),
+    Free("narrow_matmul_scale", 1.0, 0.02, spread={"chip": 0.05, "release": 0.1},
+         priors={"gpu": (0.26, _CASTS)}),
+    Free("grouped_scale", 0.9, 0.1, spread={"release": 0.2}),
+    Free("permute_passes", 3.0, 1.0),
+    Free("comm_tax", 0.15, 0.5),
+    Free("collective_scale", 0.75, 0.15, spread={"chip": 0.15}),
+    Free("fsdp_overlap", 0.8, 3.0, share=True),
+    Free("tp_overlap", 0.4, 0.3, share=True),
+    Free("ep_overlap", 0.15, 1.0, share=True),
+    Free("cp_overlap", 0.6, 0.5, share=True),
+    Free("jitter_per_doubling", 0.005, 0.2),
+    Free("step_overhead_s", 0.01, 0.3),
+    Free("cast_passes", 1.5, 0.05),
+)  # fmt: skip
+
+_PAXML = _held(
+    _COMMON,
+    matmul_scale=0.3,
+    attention_scale=1.0,
+    memory_scale=0.7,
+    narrow_matmul_scale=0.05,
+    collective_scale=0.1,
+    comm_tax=0.2,
+    step_overhead_s=1.5,
+)
+
+# DeepEP hides much of the expert exchange where recipes have no virtual stages to do so.
+_AUTOMODEL = _held(
+    _COMMON,
+    matmul_scale=0.3,
+    collective_scale=0.05,
+    comm_tax=0.02,
+    fsdp_overlap=0.3,
+    ep_overlap=3.0,
+    permute_passes=2.0,
+)
+
+# PyTorch/XLA schedules its weight gathers less well than MaxText.
 _TORCH_XLA = (
-    *(f for f in _COMMON if f.name not in ("comm_tax", "collective_scale", "fsdp_overlap")),
-    Free("comm_tax", 0.4, 0.5),
-    Free("collective_scale", 0.5, 0.4),
+    *(
+        one
+        for one in _held(
+            _COMMON, matmul_scale=0.05, attention_scale=0.7, memory_scale=0.7, tp_overlap=3.0
+        )
+        if one.name not in ("comm_tax", "collective_scale", "fsdp_overlap", "jitter_per_doubling")
+    ),
+    Free("comm_tax", 0.4, 0.1),
+    Free("collective_scale", 0.5, 1.0),
     Free("fsdp_overlap", 0.5, 0.8, share=True),
+    Free("jitter_per_doubling", 0.005, 0.1),
     Free("plain_flash_scale", 0.75, 0.25),
 )
 
 FREE: dict[str, tuple[Free, ...]] = {
     "megatron": _MEGATRON,
+    "maxtext": _MAXTEXT,
+    "paxml": _PAXML,
+    "automodel": _AUTOMODEL,
     "nanotron": _NANOTRON,
     "torch_xla": _TORCH_XLA,
     "llm-foundry": _FA2_STACK,

@@ -106,19 +106,36 @@ def to_case(row: Row, file: str = "", line: int | None = None) -> Case | Skip:
 
 
 def release_of(row: Row) -> str:
-    """``YY.MM`` of a NeMo container or recipe tag, or '' where none is stated."""
-    if row["stack"] != "megatron":
-        return ""
+    """``YY.MM`` of a NeMo container or recipe tag, of a MaxText table's date, or '' where the
+    source states none."""
     text = f"{row.get('framework') or ''} {row.get('notes') or ''}"
+    if row["stack"] == "maxtext":
+        dated = re.search(
+            r"(?:table dated 20|log line dated 20|at \w+ \(20|tag v)(\d\d)[-.](\d\d)", text
+        )
+        return f"{dated[1]}.{dated[2]}" if dated else ""
+    if row["stack"] not in ("megatron", "other"):  # others take Megatron's constants
+        return ""
     found = re.search(r"(?:NeMo|Release|container|tag v?) ?(\d\d\.\d\d(?:\.\d\d)?)", text)
     if found:
         return found[1]
-    rounds = re.search(r"MLPerf Training (v\d\.\d)", text)
-    return ROUNDS.get(rounds[1], "") if rounds else ""
+    for pattern, known in (
+        (r"MLPerf Training (v\d\.\d)", ROUNDS),
+        (r"Megatron-Core (r[\d.]+)", CORES),
+    ):
+        found = re.search(pattern, text)
+        if found:
+            return known.get(found[1], "")
+    paper = re.match(r"arXiv:(\d\d)(\d\d)\.", str(row["source"]))
+    return f"{paper[1]}.{paper[2]}" if paper else ""
 
 
 ROUNDS = {"v3.0": "23.04", "v3.1": "23.09", "v4.0": "24.04", "v4.1": "24.09", "v5.0": "25.04"}
 """Release of NVIDIA's framework that each MLPerf Training round ran (from its submissions)."""
+
+
+CORES = {"r0.8.0": "24.07"}
+"""Container that each release of Megatron-Core came in (NeMo's changelog)."""
 
 
 def _unusable(row: Row) -> str:
@@ -176,7 +193,7 @@ def plan_of(row: Row, inferred: list[tuple[str, str, str]]) -> Plan | str:
     stack = str(row["stack"])
     devices = int(row["n_chips"]) * DEVICES.get(str(row["chip_key"]), 1)
     tp, pp, cp = (int(p.get(k) or 1) for k in ("tp", "pp", "cp"))
-    ep = int(p.get("ep") or 1)
+    ep = int(p.get("ep") or 0) or _dispatched(row, devices // (tp * pp * cp), inferred)
     dp, fsdp = int(p.get("dp") or 1), int(p.get("fsdp") or 1)
     if devices % (tp * pp * cp):
         return f"tp {tp} × pp {pp} × cp {cp} does not divide {devices} devices"
@@ -220,6 +237,16 @@ def plan_of(row: Row, inferred: list[tuple[str, str, str]]) -> Plan | str:
     )
 
 
+def _dispatched(row: Row, data: int, inferred: list[tuple[str, str, str]]) -> int:
+    """Expert parallelism that the notes imply: who names DeepEP sends tokens to their experts."""
+    experts = int(row["model"].get("experts") or 1)
+    if experts == 1 or "DeepEP" not in str(row.get("notes")):
+        return 1
+    ep = math.gcd(experts, data)
+    fill(inferred, "ep", ep, "not stated: DeepEP is, experts over the data axis")
+    return ep
+
+
 DEEPEST = 12
 """Most virtual stages that Megatron's published recipes use."""
 
@@ -230,7 +257,7 @@ def _virtual_stages(
     """Model chunks a pipeline rank: as stated, else as deep as divides, as Megatron's recipes."""
     if pp == 1:
         return 1
-    if stated or str(row["stack"]) != "megatron":
+    if stated or str(row["stack"]) not in ("megatron", "other"):
         return int(stated or 1)
     layers = int(row["model"]["layers"])
     # embedding and loss may stand as layers of their own, so that 94 layers cut like 96
