@@ -50,7 +50,7 @@ def test_leaving_runs_out_comes_near_a_fit_without_them() -> None:
 
 @pytest.mark.parametrize(
     ("release", "expected"),
-    [("23.04", "00"), ("24.11", "24.04"), ("26.02.01", "26.02.01"), ("26.08", "26.06"),
+    [("23.04", "00"), ("24.11", "00"), ("26.02.01", "26.02.01"), ("26.08", "26.06"),
      ("", "26.06")],
 )  # fmt: skip
 def test_a_run_belongs_to_the_last_era_its_release_reached(release: str, expected: str) -> None:
@@ -59,8 +59,9 @@ def test_a_run_belongs_to_the_last_era_its_release_reached(release: str, expecte
 
 def test_a_release_stands_on_those_before_it() -> None:
     shared = scopes_of(replace(case(), chip="gb200", release="25.09"))
-    assert shared["release"] == ("24.04", "25.04", "25.09")
+    assert shared["release"] == ("25.04", "25.09")
     assert shared["family"] == ("blackwell",)
+    assert shared["kind"] == ("gpu",)
     assert shared["chip"] == ("gb200",)
 
 
@@ -77,6 +78,16 @@ def test_a_chip_has_a_constant_only_from_three_runs_of_two_models() -> None:
     assert chip not in factors([*many, one, replace(one, model="b")])  # two runs
     assert chip not in factors([*many, one, one, one])  # one model
     assert chip in factors([*many, one, one, replace(one, model="b")])
+
+
+def test_a_run_without_experts_says_nothing_of_theirs() -> None:
+    dense = [replace(case(), model=model, groups=("dense",)) for model in "abc"]
+    routed = [replace(one, groups=("moe",)) for one in dense]
+    experts = Free("grouped_scale", 0.9, 0.1)
+    assert keys_of(dense, [experts]) == []
+    assert keys_of([*dense, *routed[:2]], [experts]) == []  # two runs of experts
+    (key,) = keys_of([*dense, *routed], [experts])
+    assert (key.runs, key.models) == (3, 3)
 
 
 def test_a_release_is_spoken_for_by_its_own_runs_alone() -> None:

@@ -8,6 +8,8 @@ from typing import Any
 import pytest
 
 from chipshift.errors import InputError
+from chipshift.estimate import estimate
+from chipshift.machines import parse_machine
 from chipshift.models.model import DenseMlp, MoeMlp
 from chipshift.validate.case import Case, Skip
 from chipshift.validate.records import read_records, to_case
@@ -188,3 +190,57 @@ def test_a_file_that_holds_no_records_is_refused_by_line(
     file.write_text(line + "\n")
     with pytest.raises(InputError, match=said):
         read_records(file)
+
+
+@pytest.mark.parametrize(
+    ("changes", "release"),
+    [
+        ({"framework": "Megatron-Core, NeMo 26.02", "notes": "NeMo container 26.02.01"}, "26.02"),
+        ({"framework": "Megatron-Bridge", "notes": "NeMo container 26.02.01; x"}, "26.02.01"),
+        ({"notes": "MLPerf Training v4.0, 3 run(s)"}, "24.04"),
+        ({"framework": "Megatron-Core r0.8.0"}, "24.07"),
+        ({"source": "arXiv:2205.05198 Table 5"}, "22.05"),
+        ({"stack": "maxtext", "notes": "table dated 2026-08-06; flags"}, "26.08"),
+        ({"stack": "maxtext", "notes": "recipe baseline, tag v25.02"}, "25.02"),
+        ({"stack": "torchtitan", "notes": "NeMo container 26.02"}, ""),
+    ],
+)
+def test_a_release_is_read_from_what_the_source_says(changes: dict[str, Any], release: str) -> None:
+    assert case(**changes).release == release
+
+
+def test_who_names_deepep_spreads_its_experts_over_the_data_axis() -> None:
+    # 16 devices / (tp 2 × pp 2) = 4 replicas; 8 experts spread over the 4
+    moe = {"experts": 8, "topk": 2}
+    found = case(model=moe, notes="TE + DeepEP")
+    assert found.plan.ep == 4
+    assert any(what == "ep" for what, _, _ in found.inferred)
+    assert case(model=moe, parallelism={"ep": 2}, notes="TE + DeepEP").plan.ep == 2
+    assert case(model=moe).plan.ep == 1
+
+
+def test_virtual_stages_may_count_embedding_and_loss_as_layers() -> None:
+    # 6 layers over 2 stages cut evenly thrice, 6 + 2 four times
+    assert case(model={"layers": 6}, parallelism={"vpp": None}).plan.vpp == 4
+    assert case(model={"layers": 6}, parallelism={"vpp": 1}).plan.vpp == 1
+
+
+def test_mxfp8_is_told_from_8_bits_scaled_by_tensor() -> None:
+    assert precision_of(record(dtype="mxfp8", dtype_class="fp8"))[0].compute == "mxfp8"
+    assert (
+        precision_of(record(dtype="fp8 (current scaling)", dtype_class="fp8"))[0].compute == "fp8"
+    )
+
+
+def test_frozen_weights_have_no_gradient_to_sum() -> None:
+    def collectives(task: str) -> dict[str, float]:
+        wide = {"d_model": 8192, "heads": 64, "kv_heads": 8, "d_ff": 28672}
+        axes = {"dp": 2, "fsdp": 2, "zero": None}
+        found = case(task=task, stack="torchtitan", model=wide, parallelism=axes)
+        e = estimate(found.job, found.plan, parse_machine(found.machine), "torchtitan")
+        return {axis: float(seconds) for axis, seconds in e.collectives_total.items()}
+
+    frozen, trained = collectives("lora"), collectives("pretrain")
+    # two gathers of bf16 weights are left of them and a scatter of fp32 gradients, twice their size
+    assert frozen["fsdp"] == pytest.approx(trained["fsdp"] / 2, rel=0.1)
+    assert frozen["dp"] < 0.1 * trained["dp"]

@@ -56,7 +56,7 @@ def ring_latency(latency_s: Number, ranks: Number, nodes: Number) -> Number:
 @formula(unit="1", source="PyTorch DDP: gradients are summed bucket by bucket as they are made")
 def gradient_buckets(gradient_bytes: Number, bucket_bytes: Number) -> Number:
     """Messages that the sum of gradients is cut into."""
-    return np.ceil(gradient_bytes / bucket_bytes)
+    return np.maximum(np.ceil(gradient_bytes / bucket_bytes), 1.0)
 
 
 @dataclass(frozen=True)
