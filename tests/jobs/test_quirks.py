@@ -313,3 +313,22 @@ def test_so_it_is_where_a_format_ignores_all_it_does_not_read(
 def test_a_setting_that_is_read_or_documented_to_be_quiet_is_none_such() -> None:
     for setting, value in (("training.seq_len", "64"), ("training.seed", "3")):
         read_job(["examples/llama3-8b-torchtitan.toml"], overrides={setting: value})
+
+
+NUMBERS = {"hidden_size": "64", "num_hidden_layers": "2", "num_attention_heads": "4",
+           "num_key_value_heads": "2", "intermediate_size": "128", "vocab_size": "100"}  # fmt: skip
+
+
+def test_an_unknown_architecture_is_told_by_its_numbers(tmp_path: Path) -> None:
+    config = tmp_path / "config.json"
+    config.write_text('{"model_type": "brandnew", "hidden_size": 64}')
+    sft = tmp_path / "sft.yaml"
+    sft.write_text(SFT)
+    files = [str(config), str(sft)]
+    with pytest.raises(InputError, match=r"'brandnew' is not known.*--set model.hidden_size=N"):
+        read_job(files)
+    told = {f"model.{key}": value for key, value in NUMBERS.items()}
+    model = read_job(files, overrides=told).model
+    assert (model.d_model, model.n_layers, model.vocab) == (64, 2, 100)
+    with pytest.raises(InputError, match=r"lacks --set model.vocab_size=N; expected"):
+        read_job(files, overrides={k: v for k, v in told.items() if k != "model.vocab_size"})

@@ -14,6 +14,7 @@ from chipshift.jobs.job import Given, TrainJob
 from chipshift.jobs.overrides import Overrides
 from chipshift.jobs.recognise import recognise
 from chipshift.jobs.source import Source, load
+from chipshift.jobs.stated_model import stated_model
 from chipshift.models.model import Model
 
 
@@ -46,17 +47,28 @@ def read_job(
 
 def _read(paths: Sequence[str], model: str | Model | None, overrides: dict[str, str]) -> TrainJob:
     sources = [load(path) for path in paths]
+    laid = Overrides(overrides)
     named = named_model(model) if isinstance(model, str) else model
+    told = stated_model(laid) if named is None else None
+    named = named or told
+    if told is not None:  # they are the model's, and no keys of the files
+        laid.given = {key: text for key, text in laid.given.items() if key not in laid.used}
     context = Context(
-        overrides=Overrides(overrides),
+        overrides=laid,
         model_named=named is not None,
         beside={_base(source): source for source in sources},
     )
     draft = join(_drafts(sources, context))
     if named is not None:
-        draft.put("model", Given(named, "--model" if isinstance(model, str) else "--torch"))
+        draft.put("model", Given(named, _source_of(model, told)))
     context.overrides.apply(draft)
     return complete(draft, tuple(paths))
+
+
+def _source_of(model: str | Model | None, told: Model | None) -> str:
+    if told is not None:
+        return "--set"
+    return "--model" if isinstance(model, str) else "--torch"
 
 
 def _drafts(sources: list[Source], context: Context) -> list[Draft]:

@@ -213,10 +213,11 @@ def _family(c: Fields) -> Callable[[Fields], Model]:
         )
     raise InputError(
         f"{c.file}: the architecture {found!r} is not known{nearest(found, list(FAMILIES))};"
-        " give its numbers in the config of a known family instead: hidden_size,"
-        " num_hidden_layers, num_attention_heads, num_key_value_heads, head_dim,"
-        " intermediate_size, vocab_size and, of a mixture, num_experts, num_experts_per_tok and"
-        " moe_intermediate_size; or --torch MODULE:FUNCTION reads the nn.Module that it builds"
+        " give its numbers by --set model.hidden_size=N and likewise model.num_hidden_layers,"
+        " model.num_attention_heads, model.num_key_value_heads, model.head_dim,"
+        " model.intermediate_size, model.vocab_size and, of a mixture, model.num_experts,"
+        " model.num_experts_per_tok and model.moe_intermediate_size; or --torch"
+        " MODULE:FUNCTION reads the nn.Module that it builds"
     )
 
 
