@@ -170,3 +170,15 @@ def test_files_just_below_the_limit_do_not_hang(tmp_path: Path) -> None:
         with pytest.raises(InputError):
             read_job([str(file)])
         assert time.process_time() - start < 20
+
+
+def test_a_file_of_200_megabytes_is_refused_unread(tmp_path: Path) -> None:
+    file = tmp_path / "job.yaml"
+    with file.open("wb") as made:
+        made.truncate(200_000_000)  # sparse: it takes no room on the disk
+    tracemalloc.start()
+    with pytest.raises(InputError, match=r"200\.0 MB; expected a job file of at most 16 MB"):
+        read_job([str(file)])
+    _, peak = tracemalloc.get_traced_memory()
+    tracemalloc.stop()
+    assert peak < 5e6
