@@ -56,11 +56,38 @@ def test_the_expert_axis_is_taken_out_of_fsdp_or_dp(
         (Plan(microbatch=0.5, fsdp=4), "whole sequences"),
         (Plan(tp=3), "divide"),
         (Plan(fsdp=4, ep=3), "expert axis"),
+        (Plan(fsdp=8, ep=4, tp=2, etp=1), "etp=1: the compiled step cuts experts by tp"),
     ],
 )
 def test_what_the_step_cannot_be_cut_by_is_said_in_a_sentence(plan: Plan, words: str) -> None:
     with pytest.raises(InputError, match=words):
         describe.config(preset("llama-3.2-1b"), plan, seq_len=4096)
+
+
+@pytest.mark.parametrize(
+    ("asked", "nearest"),
+    [
+        # 2 x 8 x 4 = 64 sequences over 4 x 4 replicas: 4 each
+        (
+            Plan(fsdp=4, pp=4, vpp=2, microbatch=2, accumulation=8),
+            "fsdp=16,microbatch=2,accumulation=2",
+        ),
+        # 8 sequences over 16 replicas: half of the replicas, each over two devices
+        (Plan(fsdp=16, microbatch=0.5), "fsdp=8,cp=2"),
+        (Plan(dp=16, microbatch=0.5), "dp=8,cp=2"),
+        # 4 sequences over 4 stages of 4 replicas: a sequence over 4 devices
+        (Plan(fsdp=4, pp=4), "fsdp=4,cp=4"),
+        (Plan(fsdp=8, tp=2, ep=4, etp=1), "fsdp=8,tp=2,ep=4"),
+    ],
+)
+def test_the_nearest_plan_that_the_step_has_is_named(asked: Plan, nearest: str) -> None:
+    found = describe.expressible(asked)
+    assert sorted(describe.plan_text(found).split(",")) == sorted(nearest.split(","))
+    assert (found.devices, found.global_batch) == (asked.devices, asked.global_batch)
+    text = describe.plan_text(found)
+    with pytest.raises(InputError, match=f"; the nearest plan that it has: {text}$"):
+        describe.config(preset("mixtral-8x7b"), asked, seq_len=4096)
+    describe.config(preset("mixtral-8x7b"), found, seq_len=4096)
 
 
 def test_fsdp_moves_each_weight_three_times() -> None:

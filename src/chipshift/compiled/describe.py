@@ -187,15 +187,39 @@ def _dtype(name: str, otherwise: str) -> str:
     return DTYPES.get(name, otherwise)
 
 
+def expressible(plan: Plan) -> Plan:
+    """The nearest plan to one that the step cannot be cut by, of the same devices and, where whole
+    sequences come to that, the same sequences a step.
+
+    The pipeline's devices become fsdp, the experts are cut by tp as the rest is, and where replicas
+    would share a sequence, context parallelism does instead.
+    """
+    dp, fsdp, cp = plan.dp, plan.fsdp * plan.pp, plan.cp
+    while plan.global_batch % (dp * fsdp) and (dp * fsdp) % 2 == 0:
+        dp, fsdp = (dp, fsdp // 2) if fsdp % 2 == 0 else (dp // 2, fsdp)
+        cp *= 2
+    share = max(int(plan.global_batch // (dp * fsdp)), 1)
+    microbatch = gcd(share, max(int(plan.microbatch), 1))
+    return replace(
+        plan, dp=dp, fsdp=fsdp, cp=cp, pp=1, vpp=1, etp=0, stage_layers=(), order=(),
+        schedule=Plan().schedule, microbatch=float(microbatch), accumulation=share // microbatch,
+    )  # fmt: skip
+
+
 def _check(model: Model, plan: Plan, seq_len: int) -> None:
+    cannot = ""
     if plan.pp > 1:
-        raise InputError(
-            f"plan: pp={plan.pp}: the compiled step has no pipeline stages (expected pp=1)"
+        cannot = f"pp={plan.pp}: the compiled step has no pipeline stages"
+    elif plan.etp not in (0, plan.tp):
+        cannot = f"etp={plan.etp}: the compiled step cuts experts by tp as it does the rest"
+    elif plan.microbatch != int(plan.microbatch):
+        cannot = (
+            f"microbatch={plan.microbatch:g}: the compiled step needs whole sequences on each "
+            "dp × fsdp replica"
         )
-    if plan.microbatch != int(plan.microbatch):
+    if cannot:
         raise InputError(
-            f"plan: microbatch={plan.microbatch}: the compiled step needs whole sequences on each "
-            "dp x fsdp replica (use cp or tp to cut a sequence)"
+            f"plan: {cannot}; the nearest plan that it has: {plan_text(expressible(plan))}"
         )
     pieces = plan.cp * (plan.tp if plan.sequence_parallel else 1)
     if seq_len % pieces:
