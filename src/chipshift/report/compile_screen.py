@@ -60,7 +60,8 @@ def _one(r: Report, width: int) -> Iterator[Line]:
     spent = r["compile_time_s"]
     versions = ", ".join(f"{name} {found}" for name, found in r["versions"].items() if found)
     how = ", from the cache" if r["cached"] else f", {duration(spent)} to compile" if spent else ""
-    yield [Span(cut(f"  {r['mode']} mode{how}; {versions}", width), "dim")]
+    by = f"; {versions}" if versions else ""
+    yield [Span(cut(f"  {r['mode']} mode{how}{by}", width), "dim")]
 
 
 def _verdict(r: Report, width: int) -> Iterator[Line]:

@@ -24,11 +24,13 @@ CONFIG = {config}
 
 def main() -> None:
     """Run a few steps on random tokens over the devices there are."""
-    wanted, there = int(np.prod(CONFIG.mesh)), len(jax.devices())
+    wanted = int(np.prod(CONFIG.mesh))
+    jax.config.update("jax_num_cpu_devices", wanted)  # where there is no accelerator
+    there = len(jax.devices())
     if there < wanted:
         raise SystemExit(
             f"this step is cut over {{wanted}} devices and there are {{there}}; a CPU shows as "
-            f"many with XLA_FLAGS=--xla_force_host_platform_device_count={{wanted}}"
+            "many with JAX_PLATFORMS=cpu"
         )
     # The attention kernel is the TPU's; anywhere else the same in plain JAX.
     kernel = CONFIG.attention if jax.default_backend() == "tpu" else "blockwise"
@@ -65,9 +67,22 @@ def source(cfg: Config, title: str) -> str:
         comment = "\n".join(f"# {line}".rstrip() for line in doc.splitlines())
         parts.append(f"\n\n{comment}\n\n{body.strip()}\n")
     imports.append("from dataclasses import replace")
-    head = f'"""{title}"""\n\n{_FUTURE}\n' + "\n".join(sorted(set(imports)))
+    head = f'"""{title}"""\n\n{_FUTURE}\n' + "\n".join(_merged(imports))
     body = _MODULE_CALLS.sub("", "".join(parts))
     return head + body + _MAIN.format(config=pformat(cfg, width=96))
+
+
+def _merged(imports: list[str]) -> list[str]:
+    """Each module imported from once, with all the names that any part takes of it."""
+    names: dict[str, set[str]] = {}
+    whole = set()
+    for line in imports:
+        if found := re.match(r"from (\S+) import (.+)$", line):
+            names.setdefault(found[1], set()).update(re.split(r",\s*", found[2].strip()))
+        else:
+            whole.add(line)
+    taken = [f"from {module} import {', '.join(sorted(of))}" for module, of in names.items()]
+    return [*sorted(whole), *sorted(taken)]
 
 
 def _split_docstring(text: str) -> tuple[str, str]:
