@@ -18,9 +18,11 @@ from chipshift.cli.app import run
 from chipshift.cli.compile import job_of
 from chipshift.compiled import against
 from chipshift.errors import InputError
+from chipshift.flows import nearest_fit as flow
 from chipshift.flows.compilation import resized
 from chipshift.flows.nearest_fit import less_memory
 from chipshift.jobs.plan import Plan
+from chipshift.machines.names import parse_machine
 from tests.cli.test_outputs import complaints
 
 HERE = Path(__file__).parent
@@ -244,6 +246,27 @@ def test_changes_are_new_minus_old() -> None:
     assert change["memory_bytes"] == {"peak": -10}
     assert change["collectives"] == [{"kind": "all_gather", "mesh_axis": "fsdp", "change": 3.0}]
     assert change["estimated_time_s"] is None
+
+
+@pytest.mark.parametrize(
+    ("fits", "fit", "notes"),
+    [
+        (True, None, []),
+        (None, None, []),  # did not compile for another reason
+        (False, {"plan": "fsdp=8,remat=full"}, []),
+        (False, None, ["no other plan was found that fits"]),
+    ],
+)
+def test_a_plan_is_looked_for_only_where_one_does_not_fit(
+    fits: bool | None, fit: dict[str, Any] | None, notes: list[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    looked: list[Any] = []
+    monkeypatch.setattr(flow, "nearest_fit", lambda *asked: looked.append(asked) or fit)
+    job = job_of([str(HERE.parents[1] / "examples" / "llama3-8b.toml")], "", "", [])
+    report = {"fits": fits, "nearest_fit": None, "notes": []}
+    found = flow.with_nearest(report, job, Plan(fsdp=8), parse_machine("v6e:2x4"), 60.0)
+    assert (found["nearest_fit"], found["notes"]) == (fit, notes)
+    assert len(looked) == (fits is False)
 
 
 def test_plans_that_hold_less_keep_the_global_batch() -> None:

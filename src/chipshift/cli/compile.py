@@ -17,7 +17,7 @@ from chipshift.compiled.topology import target
 from chipshift.errors import InputError
 from chipshift.flows.asked import plan_asked
 from chipshift.flows.compilation import compiled, request_of, resized
-from chipshift.flows.nearest_fit import best_plan, nearest_fit
+from chipshift.flows.nearest_fit import best_plan, with_nearest
 from chipshift.jobs.job import TrainJob
 from chipshift.jobs.plan import Plan
 from chipshift.machines.machine import Machine
@@ -106,12 +106,13 @@ def command(
             for n, (request, machine) in enumerate(zip(requests, machines, strict=True))
         ]  # fmt: skip
         if kind == "job":
-            for one, machine in zip(reports, machines, strict=True):
-                if one["fits"] is False:
-                    one["nearest_fit"] = nearest_fit(
-                        job, resized(chosen, machine.devices), machine, timeout,
-                        _progress(say, f"{machine.name}, a plan that fits"),
-                    )  # fmt: skip
+            reports = [
+                with_nearest(
+                    one, job, resized(chosen, machine.devices), machine, timeout,
+                    _progress(say, f"{machine.name}, a plan that fits"),
+                )
+                for one, machine in zip(reports, machines, strict=True)
+            ]  # fmt: skip
     first = reports[0]
     first["also"] = reports[1:]
     if old is not None:

@@ -94,3 +94,20 @@ def nearest_fit(
                 "compile_time_s": found["compile_time_s"],
             }
     return None
+
+
+def with_nearest(
+    found: dict[str, Any],
+    job: TrainJob,
+    plan: Plan,
+    machine: Machine,
+    timeout_s: float,
+    progress: Progress | None = None,
+) -> dict[str, Any]:
+    """The report of a job's plan; where it does not fit, with the nearest that does, or a note that
+    none was found."""
+    if found["fits"] is not False:
+        return found
+    fit = nearest_fit(job, plan, machine, timeout_s, progress)
+    notes = [] if fit else ["no other plan was found that fits"]
+    return found | {"nearest_fit": fit, "notes": [*found["notes"], *notes]}

@@ -13,7 +13,7 @@ from chipshift.compiled.topology import TPU_NAMES, target
 from chipshift.errors import InputError
 from chipshift.flows.assess import Assessment
 from chipshift.flows.compilation import compiled, request_of
-from chipshift.flows.nearest_fit import nearest_fit
+from chipshift.flows.nearest_fit import with_nearest
 from chipshift.jobs.job import TrainJob
 from chipshift.jobs.plan import Plan
 from chipshift.machines.machine import Machine
@@ -35,9 +35,7 @@ def prove(
             step cannot be cut so.
     """
     found = compiled(request_of(job, plan, machine, mode), machine, timeout_s, progress)
-    if found["fits"] is False:
-        found["nearest_fit"] = nearest_fit(job, plan, machine, timeout_s, progress)
-    return found
+    return with_nearest(found, job, plan, machine, timeout_s, progress)
 
 
 def proofs_of(found: Assessment, say: Callable[[str], None]) -> list[dict[str, Any]]:

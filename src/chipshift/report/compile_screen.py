@@ -100,8 +100,6 @@ def _too_large(r: Report, width: int) -> Iterator[Line]:
             Span(f"--plan {fit['plan']}"),
         ]
         yield [Span(f"    {peak} of {available}, compiled to confirm", "dim")]
-    elif r["plan"]:
-        yield [Span("  no other plan was found that fits", "bold")]
     if r["largest"]:
         yield [Span("  largest temporaries", "bold")]
     for tensor in r["largest"][:TENSORS]:
