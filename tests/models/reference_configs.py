@@ -538,6 +538,57 @@ LLAMA_TEXT: dict[str, Any] = {**QWEN_TEXT, "model_type": "llama"}
 CLIP_EYE: dict[str, Any] = {**VISION, "model_type": "clip_vision_model"}
 SIGLIP_EYE: dict[str, Any] = {**VISION, "model_type": "siglip_vision_model"}
 
+PHI4_EAR: dict[str, Any] = {
+    "hidden_size": 48, "intermediate_size": 70, "num_blocks": 2, "num_attention_heads": 4,
+    "ext_pw_out_channel": 48, "depthwise_separable_out_channel": 48, "input_size": 50,
+    "nemo_conv_channels": 20, "bias_max_distance": 30, "downsample_rate": 2,
+}  # fmt: skip
+PHI4: dict[str, Any] = {
+    **SMALL, "model_type": "phi4_multimodal", "audio_config": PHI4_EAR, "vision_config": VISION,
+}  # fmt: skip
+HEARING: list[tuple[str, dict[str, Any], str]] = [
+    ("phi4_multimodal", PHI4, "AutoModelForCausalLM"),
+    ("phi4_multimodal, as it comes", {"model_type": "phi4_multimodal"}, "AutoModelForCausalLM"),
+    (
+        "phi4_multimodal, symmetric, tied",
+        {**PHI4, "tie_word_embeddings": True,
+         "audio_config": {**PHI4_EAR, "bias_symmetric": True, "time_reduction": 4}},
+        "AutoModelForCausalLM",
+    ),
+]  # fmt: skip
+GEMMA_EAR: dict[str, Any] = {
+    "hidden_size": 48, "conf_num_attention_heads": 4, "conf_num_hidden_layers": 2,
+    "conf_conv_kernel_size": 3, "sscp_conv_channel_size": [12, 8], "input_feat_size": 50,
+    "sscp_conv_kernel_size": [[3, 3], [3, 5]],
+}  # fmt: skip
+KIMI_EYE: dict[str, Any] = {
+    "hidden_size": 64, "intermediate_size": 100, "num_hidden_layers": 2, "pos_emb_height": 9,
+    "num_attention_heads": 4, "pos_emb_width": 7, "merge_kernel_size": [2, 2],
+}  # fmt: skip
+LATENT_TEXT: dict[str, Any] = {
+    **QWEN_TEXT, "kv_lora_rank": 16, "q_lora_rank": 24, "qk_rope_head_dim": 8,
+    "qk_nope_head_dim": 16, "v_head_dim": 20, "n_routed_experts": 8, "moe_intermediate_size": 48,
+    "num_experts_per_tok": 2, "n_group": 2, "topk_group": 1, "first_k_dense_replace": 1,
+    "model_type": "deepseek_v3", "num_key_value_heads": 6,
+}  # fmt: skip
+
+KIMI: dict[str, Any] = {
+    "model_type": "kimi_k25", "text_config": LATENT_TEXT, "vision_config": KIMI_EYE,
+    "projection_hidden_size": 64,
+}  # fmt: skip
+GEMMA_3N_TEXT: dict[str, Any] = {
+    **QWEN_TEXT, "head_dim": 24, "num_kv_shared_layers": 4, "num_hidden_layers": 10,
+    "vocab_size_per_layer_input": 90,
+}  # fmt: skip
+GEMMA_3N: dict[str, Any] = {
+    "model_type": "gemma3n", "text_config": GEMMA_3N_TEXT, "vision_config": {},
+    "audio_config": GEMMA_EAR,
+}  # fmt: skip
+HEARING += [
+    ("kimi_k25", KIMI, VLM),
+    ("kimi_k25, a head of its own", {**KIMI, "tie_word_embeddings": False}, VLM),
+]
+
 MULTIMODAL: list[tuple[str, dict[str, Any], str]] = [
     (name, {"model_type": kind, "text_config": text, "vision_config": eye, **keys}, VLM)
     for name, kind, text, eye, keys in [

@@ -12,7 +12,7 @@ from chipshift.errors import InputError
 from chipshift.models.count import params, params_active, params_embedding
 from chipshift.models.hf import LARGEST_BYTES, read_config
 
-from .reference_configs import DECODERS, DIFFUSION, HYBRIDS, MULTIMODAL, OTHERS
+from .reference_configs import DECODERS, DIFFUSION, GEMMA_3N, HEARING, HYBRIDS, MULTIMODAL, OTHERS
 
 LLAMA: dict[str, Any] = {
     "model_type": "llama",
@@ -145,8 +145,9 @@ ATOM = (
 )
 JSON = ATOM | st.lists(ATOM, max_size=5) | st.just([[["global", "local"], 2]])
 EVERY = [c for _, c in (*DECODERS, *HYBRIDS, *DIFFUSION)] + [c for _, c, _ in OTHERS + MULTIMODAL]
+EVERY += [GEMMA_3N, *(c for _, c, _ in HEARING)]
 TOP = st.sampled_from(sorted({key for config in EVERY for key in config}))
-PARTS = st.sampled_from(["text_config", "vision_config"])
+PARTS = st.sampled_from(["text_config", "vision_config", "audio_config"])
 
 
 @settings(deadline=None, suppress_health_check=[HealthCheck.too_slow])

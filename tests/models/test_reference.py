@@ -5,12 +5,25 @@ from typing import Any
 
 import pytest
 
+from chipshift.errors import InputError
 from chipshift.models.count import params, params_embedding
 from chipshift.models.hf import read_config
+from chipshift.models.items import item_flops
 from chipshift.models.preset import FOLDER, names, preset
 
 from .reference import built_config, count, count_diffusers
-from .reference_configs import DECODERS, DIFFUSION, HYBRIDS, MULTIMODAL, OTHERS
+from .reference_configs import (
+    DECODERS,
+    DIFFUSION,
+    GEMMA_3N,
+    GEMMA_3N_TEXT,
+    GEMMA_EAR,
+    HEARING,
+    HYBRIDS,
+    KIMI,
+    MULTIMODAL,
+    OTHERS,
+)
 
 pytestmark = [
     pytest.mark.reference,
@@ -31,7 +44,7 @@ def test_small_and_odd_decoders(config: dict[str, Any]) -> None:
     assert (params(model), params_embedding(model)) == (expected.total, expected.embedding)
 
 
-SEEING = [*OTHERS, *MULTIMODAL]
+SEEING = [*OTHERS, *MULTIMODAL, *HEARING]
 
 
 @pytest.mark.parametrize(
@@ -69,3 +82,32 @@ def test_the_same_layers_slide(config: dict[str, Any]) -> None:
     attention = [model.layers[i][0].attention for i in model.layer_order]
     expected = [built.sliding_window if kind == "sliding_attention" else None for kind in kinds]
     assert [a.window for a in attention if a] == expected
+
+
+def test_kimi_vl_is_kimi_k25s_modules_under_its_own_names() -> None:
+    eye = {"model_type": "moonvit", **KIMI["vision_config"]}
+    own = {"pos_emb_height": "init_pos_emb_height", "pos_emb_width": "init_pos_emb_width"}
+    eye = {own.get(key, key): value for key, value in eye.items()}
+    config = {"model_type": "kimi_vl", "text_config": KIMI["text_config"], "vision_config": eye}
+    expected = count({**KIMI, "tie_word_embeddings": False}, "AutoModelForImageTextToText")
+    assert params(read_config(config)) == expected.total
+
+
+@pytest.mark.parametrize("ear", [GEMMA_EAR, {}], ids=["small", "as it comes"])
+def test_gemma3n_is_its_text_its_ear_its_embedders_and_a_mobilenet(ear: dict[str, Any]) -> None:
+    # the reference builds the whole only with timm; its parts without
+    text = count({"model_type": "gemma3n_text", **GEMMA_3N_TEXT})
+    hears = count({"model_type": "gemma3n_audio", **ear}, "AutoModel").total
+    widths = {"audio": ear.get("hidden_size", 1536), "vision": 2048}
+    # each embedder: a table of 128 rows, two norms, a map to the text's 96
+    tables = sum(128 * w for w in widths.values())
+    others = sum(2 * w + w * 96 for w in widths.values())
+    model = read_config({**GEMMA_3N, "audio_config": ear})
+    assert params_embedding(model) == text.embedding + tables
+    # 294,126,912: mobilenetv5_300m_enc of timm 1.0.31, counted on the meta device
+    assert params(model) == text.total + tables + others + hears + 294_126_912
+
+
+def test_what_a_mobilenet_costs_is_not_made_up() -> None:
+    with pytest.raises(InputError, match="no FLOPs of its vision tower are known"):
+        item_flops(read_config(GEMMA_3N), {"tokens": 8, "audio": 8})

@@ -14,6 +14,7 @@ from typing import Any
 from chipshift.errors import InputError, nearest
 from chipshift.models.checkpoint import corrected, has_checkpoint, read_checkpoint
 from chipshift.models.families import (
+    audio,
     conv,
     deepseek,
     diffusion,
@@ -62,7 +63,7 @@ FAMILIES: dict[str, Callable[[Fields], Model]] = {
     "gemma2": gemma.gemma2,
     "gemma3": multimodal.gemma3,
     "gemma3_text": gemma.gemma3_text,
-    "gemma3n": gemma.gemma3n,
+    "gemma3n": audio.gemma3n,
     "gemma3n_text": gemma.gemma3n_text,
     "glm": kin.glm,
     "glm4": kin.glm4,
@@ -81,6 +82,8 @@ FAMILIES: dict[str, Callable[[Fields], Model]] = {
     "idefics3": multimodal.smolvlm,
     "jamba": hybrid.jamba,
     "kimi_k2": deepseek.deepseek_v3,
+    "kimi_k25": multimodal.kimi_k25,
+    "kimi_vl": multimodal.kimi_vl,
     "lfm2": hybrid.lfm2,
     "llama": llama.llama,
     "llama4": multimodal.llama4,
@@ -109,6 +112,7 @@ FAMILIES: dict[str, Callable[[Fields], Model]] = {
     "paligemma": multimodal.paligemma,
     "phi": kin.phi,
     "phi3": llama.phi3,
+    "phi4_multimodal": audio.phi4_multimodal,
     "phimoe": moe.phimoe,
     "qwen2": llama.qwen2,
     "qwen2_5_vl": multimodal.qwen2_5_vl,

@@ -53,8 +53,13 @@ def item_work(model: Model, lengths: Mapping[str, int] | None = None) -> list[Wo
             the main stack's as ``MAIN``.
 
     Raises:
-        InputError: a stack's positions are neither fixed nor given.
+        InputError: a stack's positions are neither fixed nor given, or its ops are not known.
     """
+    for tower in model.towers:
+        if not tower.flops_known:
+            raise InputError(
+                f"{model.name}: no FLOPs of its {tower.name} tower are known, its parameters alone"
+            )
     given = dict(lengths or {})
     own = [_positions(model, tower.name, tower, given) for tower in model.towers]
     count = {tower.name: n for tower, n in zip(model.towers, own, strict=True)}
@@ -168,7 +173,7 @@ def _projection(part: str, p: Projection, tokens: int) -> Work:
 
 def _convolution(part: str, conv: Conv, tokens: int) -> Iterator[Work]:
     """A convolution as the matmul of its taps: positions × outputs × (inputs · taps), by group."""
-    rows = float(conv.positions or tokens)
+    rows = float(conv.positions or tokens * conv.per_token)
     n, k = conv.outputs / conv.groups, conv.inputs / conv.groups * conv.kernel
     flops = float(plain(matmul_flops(rows, n, k, conv.groups))) * conv.count
     name = "map" if conv.name == "matmul" else "convolution"

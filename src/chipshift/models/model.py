@@ -157,6 +157,7 @@ class Conv:
         kernel: taps, the product over its axes.
         positions: outputs along its axes for one item (image, clip); 0 where the config does not
             fix the input's size.
+        per_token: outputs for each token of its stack, where ``positions`` is 0.
     """
 
     name: str
@@ -167,6 +168,7 @@ class Conv:
     groups: int = 1
     bias_params: int = 0
     count: int = 1
+    per_token: int = 1
 
 
 @dataclass(frozen=True)
@@ -177,6 +179,7 @@ class Tower:
         tokens: positions that it sees for one item, None where the input decides.
         embedding_params: tables: tokens of its own, learned positions.
         other_params: class tokens, final norms and the like.
+        flops_known: False where only its parameters are, all of them among ``other_params``.
     """
 
     name: str
@@ -188,6 +191,7 @@ class Tower:
     projections: tuple[Projection, ...] = ()
     embedding_params: int = 0
     other_params: int = 0
+    flops_known: bool = True
 
 
 @dataclass(frozen=True)

@@ -47,11 +47,6 @@ def gemma3_text(c: Fields) -> Model:
     return _sandwich(c, every=every, norm="head")
 
 
-def gemma3n(c: Fields) -> Model:
-    """The language model of a Gemma 3n config, which stands under ``text_config``."""
-    return gemma3n_text(c.part("text_config"))
-
-
 def gemma3n_text(c: Fields) -> Model:
     """Gemma 3n: four copies of the stream mixed by AltUp, a low-rank side path and an embedding
     of its own a layer, keys and values of the upper layers borrowed from below."""

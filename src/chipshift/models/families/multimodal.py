@@ -1,5 +1,5 @@
 """A vision tower before a language model: LLaVA, PaliGemma, Gemma 3, Llama 4, Mistral 3, SmolVLM,
-Qwen-VL. The language model is the model; the tower carries the projector.
+Qwen-VL, Kimi. The language model is the model; the tower carries the projector.
 
 Shapes and defaults as transformers 5.24 builds them.
 """
@@ -8,18 +8,21 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from dataclasses import replace
+from math import prod
 
 from chipshift.errors import nearest
-from chipshift.models.families import gemma, hybrid, llama, moe, vision
+from chipshift.models.families import deepseek, gemma, hybrid, llama, moe, vision
 from chipshift.models.families.blocks import attention, classic, feed_forward, heads_of, linear
 from chipshift.models.families.decoder import MOST_LAYERS, n_layers, runs
 from chipshift.models.fields import Fields
 from chipshift.models.model import Conv, Layer, Model, Projection, Tower
 
 TEXTS: dict[str, Callable[[Fields], Model]] = {
+    "deepseek_v3": deepseek.deepseek_v3,
     "gemma": gemma.gemma,
     "gemma2": gemma.gemma2,
     "gemma3_text": gemma.gemma3_text,
+    "kimi_k2": deepseek.deepseek_v3,
     "llama": llama.llama,
     "llama4_text": moe.llama4_text,
     "ministral3": llama.mistral,
@@ -291,3 +294,46 @@ def _qwen3_vl(c: Fields, kind: str, deep: bool) -> Model:
         other_params=2 * width + len(depths) * 2 * width * merge**2,
     )
     return joined(c, text, tower, maps, tied=False)
+
+
+def kimi_k25(c: Fields) -> Model:
+    """Kimi K2.5: MoonViT before DeepSeek-V3's blocks, its head tied unless it says otherwise."""
+    return _kimi(c, tied=True)
+
+
+def kimi_vl(c: Fields) -> Model:
+    """Kimi-VL: the same of Moonlight's size; its language model says whether its head is tied."""
+    return _kimi(c, tied=False)
+
+
+def _kimi(c: Fields, tied: bool) -> Model:
+    """Keys as transformers has them, or as Moonshot's own files do (``vt_``, ``init_``)."""
+    text, v = text_of(c, "deepseek_v3"), c.part("vision_config")
+    width = v.count("hidden_size", "vt_hidden_size", default=1152)
+    head_keys = ("num_attention_heads", "vt_num_attention_heads")
+    heads = v.count(*head_keys, default=16, most=100_000)
+    inner = v.count("intermediate_size", "vt_intermediate_size", default=4304)
+    depth = v.count("num_hidden_layers", "vt_num_hidden_layers", default=27, most=MOST_LAYERS)
+    kinds, order = runs([classic(width, heads, inner)] * depth)
+    merge = prod(v.counts("merge_kernel_size", least=1, length=2) or [2, 2])
+    table = v.count("pos_emb_height", "init_pos_emb_height", default=64)
+    table *= v.count("pos_emb_width", "init_pos_emb_width", default=64)
+    wide = width * merge
+    pixels = v.count("patch_size", default=14, most=10_000) ** 2
+    tower = Tower(
+        "vision",
+        width,
+        kinds,
+        order,
+        convs=(Conv("patch_embed", 3, width, pixels, bias_params=width),),
+        other_params=(table + 2) * width,
+    )
+    maps = (
+        linear("projector.in_proj", wide, wide, every=merge),
+        linear("projector.out_proj", wide, text.d_model, every=merge),
+    )
+    inputs = c.count("projection_hidden_size", default=width)
+    part = c.part("text_config") if c.has("text_config") else c
+    if not tied:
+        tied = part.flag("tie_word_embeddings", default=False)
+    return joined(c, text, tower, maps, tied=tied, loose=2 * inputs)
