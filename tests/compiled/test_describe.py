@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
+
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
@@ -118,6 +120,28 @@ def test_hybrid_sharding_reduces_the_shards_over_dp() -> None:
     # gradients, of the lookup and of the head, summed over dp each.
     layers, table = 973_078_528, 262_668_288
     assert expected(cfg)["all_reduce", "dp"] == pytest.approx((layers + 2 * table) * 2 / 8)
+
+
+@pytest.mark.parametrize("tied", [True, False])
+def test_a_sharded_optimizer_scatters_gradients_and_gathers_weights_once(tied: bool) -> None:
+    """Llama 3.2 1B over dp=4: three quarters of every gradient, of the table two, and of every
+    weight once, whatever the microbatches; with several, each one's gradients are all-reduced."""
+    layers, table = 973_078_528, 262_668_288
+    model = replace(preset("llama-3.2-1b"), tied=tied)
+    held = (layers + (1 if tied else 2) * table) * 2 * 3 / 4
+    for accumulation in (1, 4):
+        plan = Plan(dp=4, accumulation=accumulation, optimizer_sharding="zero1", remat="full")
+        precision = Precision(reduce="bf16")
+        sums = expected(describe.config(model, plan, seq_len=4096, precision=precision)[0])
+        assert sums["all_gather", "dp"] == pytest.approx(held)
+        scattered = (layers + 2 * table) * 2 * 3 / 4
+        if accumulation == 1:
+            assert sums["reduce_scatter", "dp"] == pytest.approx(scattered)
+        else:
+            # and the norms, 33 of 2,048 in fp32
+            norms = 2 * 33 * 2048 * 4 * 3 / 4
+            whole = 4 * (2 * scattered + norms)
+            assert sums["all_reduce", "dp"] == pytest.approx(whole)
 
 
 def test_kept_experts_input_saves_an_all_to_all() -> None:

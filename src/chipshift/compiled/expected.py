@@ -60,8 +60,12 @@ def _weights(cfg: Config, elements: float, gathers: int, *, expert: bool = False
         sums["reduce_scatter", axis] += reduced * (n - 1) / n
     alone = ("ep",) if expert else ()
     rest, k = _name(cfg, tuple(a for a in ("dp", "fsdp", "ep", "cp") if a not in (*over, *alone)))
-    if k > 1:
+    if k > 1 and cfg.zero and cfg.accumulation == 1:
+        sums["reduce_scatter", rest] += reduced / n * (k - 1) / k
+    elif k > 1:
         sums["all_reduce", rest] += 2 * reduced / n * (k - 1) / k
+    if k > 1 and cfg.zero:  # updated in parts, gathered once a step
+        sums["all_gather", rest] += held / n * (k - 1) / k / cfg.accumulation
     return sums
 
 
@@ -175,7 +179,10 @@ def _outside(cfg: Config) -> Sums:
     _add(sums, _weights(cfg, table, 1))
     # The lookup's own gradient is in parts already, so that dp alone sums it, in compute dtype.
     looked_up = replace(cfg, reduce_dtype=cfg.compute_dtype)
-    _add(sums, {k: v for k, v in _weights(looked_up, table, 0).items() if k[0] == "all_reduce"})
+    over, _ = _name(cfg, weight_axes(cfg, False))
+    for (kind, axis), sent in _weights(looked_up, table, 0).items():
+        if axis != over and not (kind == "all_gather" and cfg.tied):  # one table where tied
+            sums[kind, axis] += sent
     tokens_on = ("dp", "fsdp", "ep", "cp", *(("tp",) if cfg.sequence_parallel else ()))
     _add(sums, _summed(cfg, tokens_on, cfg.d_model * WIDTH["float32"]))  # the last norm
     row = cfg.d_model * WIDTH[cfg.compute_dtype]
