@@ -163,7 +163,7 @@ ENTRY %main (x.1: bf16[8,128], g: f32[64,8]) -> f32[32,8] {
   %enter = (s32[], bf16[8,128]{1,0}) tuple(%start, %x.1)
   %loop = (s32[], bf16[8,128]{1,0}) while(%enter), condition=%condition, body=%body
   %moved = bf16[8,128]{1,0} collective-permute(%x.1), source_target_pairs={{0,1},{1,0},{2,3},{3,2},{4,5},{5,4},{6,7},{7,6}}
-  ROOT %scattered = f32[32,8]{1,0} fusion(%g), kind=kCustom, calls=%all-reduce-scatter, metadata={op_name="jit(step)/grad"}
+  ROOT %scattered = f32[32,8]{1,0} fusion(%g), kind=kCustom, calls=%all-reduce-scatter, metadata={op_name="jit(step)/grad" stack_frame_id=1}
 }
 """  # noqa: E501
 
@@ -183,7 +183,8 @@ def test_collectives_with_axis_times_bytes_and_source() -> None:
     assert (gather.axis, gather.group, gather.count, gather.bytes) == ("fsdp", 2, 4, 8192)
     assert gather.source == ("/home/me/train.py", 12)
     scatter = found["reduce_scatter"]
-    # libtpu's fused form: 64 x 8 x 4 B = 2,048 B, half of it sent
+    # libtpu's fused form: 64 x 8 x 4 B = 2,048 B, half of it sent; the line is the fusion's
+    assert scatter.source == ("/home/me/train.py", 12)
     assert (scatter.axis, scatter.count, scatter.bytes) == ("dp", 1, 1024)
     assert (found["permute"].axis, found["permute"].bytes) == ("tp", 2048)
 

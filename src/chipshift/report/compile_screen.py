@@ -166,9 +166,10 @@ def _unplanned(one: Mapping[str, Any], width: int) -> Iterator[Line]:
     words = f"{one['kind']} over {one['mesh_axis']}"
     more = one[SENT] - one["expected_bytes_per_device_per_step"]
     instead = f", where the plan has {one['instead_of']}" if one["instead_of"] else ""
+    origin = "; it comes from" if one["sources"] else ""
     yield [
         Span("  unplanned: ", "yellow"),
-        Span(cut(f"{si(more, 'B')} of {words}{instead}; it comes from", width - 13)),
+        Span(cut(f"{si(more, 'B')} of {words}{instead}{origin}", width - 13)),
     ]
     for source in one["sources"]:
         where = place((source["file"], source["line"]))

@@ -104,6 +104,7 @@ def _collective(
         if kind == "all_reduce" and _is_scattered(computation, instruction):
             kind = "reduce_scatter"
         sent = sent_bytes(kind, sent_from, size)
+    said = _with_source(module, computation, instruction)
     return Collective(
         kind,
         axis,
@@ -113,9 +114,18 @@ def _collective(
         _algorithm(module, computation, instruction),
         _overlapped(computation, instruction),
         False,
-        instruction.op_name,
-        module.source(instruction),
+        said.op_name,
+        module.source(said),
     )
+
+
+def _with_source(module: Module, computation: Computation, one: Instruction) -> Instruction:
+    """The collective, or where it has no line of its own the fusion that it is inside of."""
+    if module.source(one):
+        return one
+    everything = (i for c in module.computations.values() for i in c.instructions)
+    fusions = (i for i in everything if i.opcode == "fusion")
+    return next((i for i in fusions if i.attribute("calls") == computation.name), one)
 
 
 def sent_bytes(kind: str, operand_bytes: float, n: int) -> float:
