@@ -227,6 +227,9 @@ trainer = L.Trainer({arguments}, precision="bf16-mixed")
         ),
         ("devices=[4, 5, 6, 7], strategy='ddp'", {"dp": 4}),
         ("gpus=3, strategy='deepspeed_stage_3'", {"fsdp": 3}),
+        ("devices='0, 1,', strategy='fsdp'", {"fsdp": 2}),
+        ("devices='4', strategy='ddp_find_unused_parameters_true'", {"dp": 4}),
+        ("devices=4, strategy='ddp'); FSDPStrategy(sharding_strategy='FULL_SHARD'", {"dp": 4}),
         ("devices=8, strategy=ModelParallelStrategy(tensor_parallel_size=4)", {"fsdp": 2, "tp": 4}),
     ],
 )
@@ -238,6 +241,20 @@ def test_lightning_strategies(tmp_path: Path, arguments: str, degrees: dict[str,
     plan = found.plan.value
     shown = {"dp": plan.dp, "fsdp": plan.fsdp, "tp": plan.tp}
     assert shown == {"dp": 1, "fsdp": 1, "tp": 1} | degrees
+
+
+@pytest.mark.parametrize(
+    ("key", "noted"), [("max_prompt_length: 512", True), ("packing: true", False)]
+)
+def test_preferences_are_not_read_as_plain_fine_tuning_unsaid(
+    tmp_path: Path, key: str, noted: bool
+) -> None:
+    text = (
+        "model_name_or_path: meta-llama/Llama-3.1-8B\nper_device_train_batch_size: 2\n"
+        f"max_length: 1024\n{key}\n"
+    )
+    said = [a for a in job(tmp_path, text, "dpo.yaml").assumed if "preferences" in str(a)]
+    assert bool(said) == noted
 
 
 CONTAINER = """containers:

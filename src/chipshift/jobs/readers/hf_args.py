@@ -24,6 +24,8 @@ LENGTHS = (
     *("max_seq_length", "max_length", "sequence_len", "cutoff_len", "block_size", "max_seq_len"),
     *("model_max_length", "max_source_length", "seq_length", "seq_len"),
 )
+PREFERENCE = ("max_prompt_length", "precompute_ref_log_probs", "ref_model_name_or_path")
+"""Keys of TRL's DPOConfig, ORPOConfig, KTOConfig and GRPOConfig alone (TRL, trainers, 2026)."""
 MODELS = ("model_name_or_path", "model_id", "base_model", "model_name", "model", "model_path")
 
 VERSION = re.compile(r"[-_](?:\d{4}|v\d+(?:\.\d+)?|fp8|awq|gptq|int[48]|bnb[-_]4bit)$", re.I)
@@ -289,6 +291,14 @@ def put_task(sheet: Sheet, default: str) -> None:
         draft.put("task", Given("pretrain" if value == "pt" else "sft", stage.file, stage.line))
         if value not in ("pt", "sft", "pretrain"):
             draft.note("task", "sft", f"{value} also runs a reference model; not counted")
+    told = next((key for key in PREFERENCE if key in sheet.settings), None)
+    if told is not None:
+        draft.note(
+            "task",
+            "sft",
+            f"{told} is of training on preferences: a pair's second answer, a reference model and "
+            "generation are not counted",
+        )
     draft.assume("task", default, "the trainer's usual use")
 
 

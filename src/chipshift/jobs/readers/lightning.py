@@ -19,6 +19,9 @@ from chipshift.jobs.source import Source
 
 STRATEGIES = ("FSDPStrategy", "DeepSpeedStrategy", "DDPStrategy", "ModelParallelStrategy")
 
+WORDS = r"auto|dp|ddp\w*|fsdp\w*|deepspeed\w*|single_device|xla\w*"
+"""Strategies that go by a registered name (Lightning, "What is a Strategy?", 2026)."""
+
 SHARDS = {"SHARD_GRAD_OP": "zero2", "NO_SHARD": "ddp", "HYBRID_SHARD": "hybrid"}
 """FSDPStrategy's ``sharding_strategy`` where it is not FULL_SHARD."""
 
@@ -64,6 +67,10 @@ def _fill(sheet: Sheet, context: Context) -> None:
         sheet.record(*devices, "devices a node")
         at = devices[1]
         draft.put("devices_per_node", Given(len(at.value), at.file, at.line))
+    elif devices is not None and "," in str(devices[1].value):  # "0,1,2": which of them
+        sheet.record(*devices, "devices a node")
+        named = [part for part in str(devices[1].value).split(",") if part.strip()]
+        draft.put("devices_per_node", Given(len(named), devices[1].file, devices[1].line))
     elif devices is not None and str(devices[1].value) not in ("auto", "-1"):
         draft.put("devices_per_node", sheet.integer("devices", "gpus", into="devices a node"))
     nodes = sheet.integer("num_nodes", into="nodes")
@@ -91,8 +98,12 @@ def _fill(sheet: Sheet, context: Context) -> None:
 
 def _strategy(sheet: Sheet) -> None:
     draft = sheet.draft
-    made = sheet.text("strategy_class", into="strategy")
     name = sheet.raw("strategy")
+    if name is not None and re.fullmatch(WORDS, str(name[1].value).lower()):
+        # a word that the Trainer is given, whatever other strategies the script builds
+        for key in [key for key in sheet.settings if key.startswith(("strategy.", "strategy_"))]:
+            sheet.settings.pop(key)
+    made = sheet.text("strategy_class", into="strategy")
     word = made.value if made else str(name[1].value) if name else "ddp"
     if name is not None and made is None:
         sheet.record(*name, "strategy")
