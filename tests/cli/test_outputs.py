@@ -278,3 +278,15 @@ def test_a_plan_that_fits_nowhere_still_names_its_job() -> None:
     answer = called.object()
     assert answer["best"] is None
     assert answer["job"]["tokens_per_step"] == 1024 * 8192
+
+
+@pytest.mark.parametrize("to", ["v7x:2x2x2", "v6e:1x1"])
+def test_scoring_every_plan_finds_what_pruning_finds(to: str) -> None:
+    pruned = call("plan", NATIVE, "--to", to, "--json").object()
+    scored = call("plan", NATIVE, "--to", to, "--exhaustive", "--json").object()
+    assert pruned["plans_pruned"] > 0 and scored["plans_pruned"] == 0
+    assert scored["plans_scored"] == scored["plans_considered"] == pruned["plans_considered"]
+    own = ("plan", "step_time_s", "memory_bytes", "time_s")
+    best = [[one["best"] and one["best"].get(key) for key in own] for one in (pruned, scored)]
+    assert best[0] == best[1] and (best[0][0] is None) == (to == "v6e:1x1")
+    assert scored.get("short_bytes") == pruned.get("short_bytes")

@@ -90,7 +90,7 @@ def load(
 
 def options_of(*, price: list[str], commit: str, objective: str, fix: str, allow_batch: bool,
                measured: str, tokens: str, deadline: str, goodput: float, stack: list[str],
-               ) -> Options:  # fmt: skip
+               exhaustive: bool = False) -> Options:  # fmt: skip
     """The options as their dataclass.
 
     Raises:
@@ -109,6 +109,7 @@ def options_of(*, price: list[str], commit: str, objective: str, fix: str, allow
         deadline_s=read_duration(deadline, "--deadline") if deadline else None,
         goodput=goodput,
         stacks=by_chip(read_pairs(stack, "--stack", "v6e=maxtext")),
+        exhaustive=exhaustive,
     )
 
 

@@ -46,6 +46,9 @@ def command(
     stack: Annotated[
         list[str], typer.Option("--stack", help="CHIP=STACK, e.g. v6e=torchax; repeatable.")
     ] = [],  # noqa: B006
+    exhaustive: Annotated[
+        bool, typer.Option("--exhaustive", help="Score every plan; prune none by its bounds.")
+    ] = False,
     model: Model = "",
     torch: Torch = "",
     set_: Set = [],  # noqa: B006
@@ -60,10 +63,11 @@ def command(
       chipshift plan examples/llama3-8b-torchtitan.toml --on 'h100*128' --to v6e:8x16 --fix tp=4
       chipshift plan examples/llama3-8b-torchtitan.toml --on 'h100*128' --to v7x:4x4x4 \\
           --explain best.step_time_s
+      chipshift plan examples/llama3-8b.toml --to v7x:4x4x4 --exhaustive
     """
     options = options_of(
         price=price, commit=commit, objective=objective, fix=fix, allow_batch=allow_batch,
-        measured="", tokens="", deadline="", goodput=0.9, stack=stack,
+        measured="", tokens="", deadline="", goodput=0.9, stack=stack, exhaustive=exhaustive,
     )  # fmt: skip
     with working("planning"):
         job = _job(files, on, chosen_model(model, torch), set_)

@@ -165,8 +165,9 @@ def plan_target(job: TrainJob, name: str, options: Options, now: Estimate | None
         machine = parse_machine(name)
     else:
         machine, sizings, note = _size(sizer, now)
-    before = sizer.known.get(machine.name)
+    before = None if options.exhaustive else sizer.known.get(machine.name)
     chosen = choose(job, machine, stack, fixed=options.fixed, price=options.price_of(machine),
+                    prune=not options.exhaustive,
                     found=None if before is None else before.found)  # fmt: skip
     if not chosen.found.considered and options.fixed:
         raise InputError(

@@ -39,6 +39,7 @@ class Options:
         deadline_s: the run must end within, or None.
         goodput: share of the time that a run makes progress (checkpoints, restarts, failures).
         stacks: stack by chip key, where the default is not wanted.
+        exhaustive: the planner scores every plan instead of pruning by its bounds.
     """
 
     prices: Mapping[str, float] = field(default_factory=dict)
@@ -51,6 +52,7 @@ class Options:
     deadline_s: float | None = None
     goodput: float = 0.9
     stacks: Mapping[str, str] = field(default_factory=dict)
+    exhaustive: bool = False
 
     def __post_init__(self) -> None:
         if self.objective not in ("time", "cost", "chips"):

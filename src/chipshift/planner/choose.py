@@ -84,18 +84,19 @@ class Choice:
 
 
 def choose(job: TrainJob, machine: Machine, stack: str, *, fixed: Fixed | None = None,
-           price: Price | None = None, explain_choice: bool = True,
+           price: Price | None = None, explain_choice: bool = True, prune: bool = True,
            progress: Callable[[int], None] | None = None, found: Found | None = None
            ) -> Choice:  # fmt: skip
     """The best plan on a machine; with ``explain_choice`` also runners-up and constraints.
 
     Args:
+        prune: False scores every plan, to see that pruning loses none.
         found: what a search of the same job, machine and held values found before.
     """
     s = setting(job, machine, stack)
-    found = found or search(s, fixed, progress=progress)
+    found = found or search(s, fixed, prune=prune, progress=progress)
     if not found.fitting:
-        smallest, short = _smallest(s, found)
+        smallest, short = _smallest(s, found, fixed)
         return Choice(machine, stack, None, [], [], short, smallest, found)
     best = estimate(job, found.fitting[0].plan, machine, stack, price=price,
                     plan_source=planned(found, machine.name))  # fmt: skip
@@ -104,8 +105,10 @@ def choose(job: TrainJob, machine: Machine, stack: str, *, fixed: Fixed | None =
     return Choice(machine, stack, best, others, limits, 0.0, None, found)
 
 
-def _smallest(s: Setting, found: Found) -> tuple[Plan | None, float | None]:
+def _smallest(s: Setting, found: Found, fixed: Fixed | None) -> tuple[Plan | None, float | None]:
     """The plan that needs least memory, and what ``estimate`` says it lacks; None where none is."""
+    if not found.not_fitting and found.considered and not found.pruned:
+        found = search(s, fixed)  # one that prunes by bounds also ranks what does not fit
     if not found.not_fitting:
         return None, None
     plan = found.not_fitting[0].plan
