@@ -274,6 +274,21 @@ def test_a_pytorch_jobs_master_trains_beside_its_workers(tmp_path: Path) -> None
     assert devices is not None and devices.value == (1 + 3) * 8
 
 
+def test_pods_that_ask_for_no_accelerators_are_nodes_of_the_launchers_processes(
+    tmp_path: Path,
+) -> None:
+    manifest = (
+        "apiVersion: jobset.x-k8s.io/v1alpha2\nkind: JobSet\nspec:\n  replicatedJobs:\n"
+        "  - name: workers\n    template:\n      spec:\n        parallelism: 4\n"
+        "        completions: 4\n        template:\n          spec:\n            containers:\n"
+        "            - name: pytorch\n              command: [torchrun, --nproc_per_node=2, "
+        "train.py, --model_name_or_path, meta-llama/Llama-3.1-8B, --bf16, 'true', "
+        "--per_device_train_batch_size, '1', --max_length, '512', --output_dir, o]\n"
+    )
+    devices = job(tmp_path, manifest, "job.yaml").devices
+    assert devices is not None and devices.value == 4 * 2
+
+
 def test_a_job_sets_pods_are_its_jobs_times_their_parallelism(tmp_path: Path) -> None:
     manifest = (
         "apiVersion: jobset.x-k8s.io/v1alpha2\nkind: JobSet\nspec:\n  replicatedJobs:\n"

@@ -121,6 +121,11 @@ def _machine(draft: Draft, document: Document) -> None:
     pods = _pods(document.tree) or counted
     count = as_integer(each[0]) if each is not None else None
     if each is None or not count:
+        at = next((found[name][1] for name in COUNTS if name in found), None)
+        if pods > 1 and draft.given("devices_per_node") and not draft.given("nodes"):
+            # torchrun is told its processes alone: each pod runs it
+            draft.put("nodes", Given(pods, draft.file, at))
+            draft.understood.append(Understood("pods", str(pods), draft.file, at, "nodes"))
         return
     if "devices_per_node" not in draft.values:
         draft.put("devices_per_node", Given(count, draft.file, each[1]))
