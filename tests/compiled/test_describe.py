@@ -144,6 +144,14 @@ def test_a_sharded_optimizer_scatters_gradients_and_gathers_weights_once(tied: b
             assert sums["all_reduce", "dp"] == pytest.approx(whole)
 
 
+def test_a_step_without_the_tpus_kernel_says_that_it_computes_masked_scores() -> None:
+    model, plan = preset("llama-3.2-1b"), Plan(fsdp=8)
+    notes = {s: describe.config(model, plan, seq_len=4096, splash=s)[1] for s in (True, False)}
+    assert [note for note in notes[False] if note not in notes[True]] == [
+        "attention in plain JAX blocks, masked scores too: the kernel is the TPU's"
+    ]
+
+
 def test_kept_experts_input_saves_an_all_to_all() -> None:
     """Mixtral 8x7B, 32 layers, one sequence of 4,096 on each device, experts over 8: 8,192 rows of
     4,096 in bf16, of which 7/8 leave; there and back, forward, recomputed and backward."""

@@ -145,6 +145,8 @@ def config(
     dims = {b.head_dim for b in blocks} | {b.v_head_dim for b in blocks}
     notes = _notes(model, plan, precision)
     part = seq_len // plan.cp
+    if not splash:
+        notes.append("attention in plain JAX blocks, masked scores too: the kernel is the TPU's")
     if splash and part % 128:
         notes.append(f"attention in plain JAX blocks: {part} positions are no multiple of 128")
         splash = False
