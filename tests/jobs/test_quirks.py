@@ -244,7 +244,8 @@ def test_lightning_strategies(tmp_path: Path, arguments: str, degrees: dict[str,
 
 
 @pytest.mark.parametrize(
-    ("key", "noted"), [("max_prompt_length: 512", True), ("packing: true", False)]
+    ("key", "noted"),
+    [("max_prompt_length: 512", True), ("beta: 0.1", True), ("packing: true", False)],
 )
 def test_preferences_are_not_read_as_plain_fine_tuning_unsaid(
     tmp_path: Path, key: str, noted: bool

@@ -24,7 +24,7 @@ LENGTHS = (
     *("max_seq_length", "max_length", "sequence_len", "cutoff_len", "block_size", "max_seq_len"),
     *("model_max_length", "max_source_length", "seq_length", "seq_len"),
 )
-PREFERENCE = ("max_prompt_length", "precompute_ref_log_probs", "ref_model_name_or_path")
+PREFERENCE = ("beta", "max_prompt_length", "precompute_ref_log_probs", "ref_model_name_or_path")
 """Keys of TRL's DPOConfig, ORPOConfig, KTOConfig and GRPOConfig alone (TRL, trainers, 2026)."""
 MODELS = ("model_name_or_path", "model_id", "base_model", "model_name", "model", "model_path")
 
