@@ -19,9 +19,13 @@ from .reference import built_config
 from .reference_configs import (
     CLIP_EYE,
     DIFFUSION,
+    KIMI,
+    KIMI_EYE,
     LLAMA_TEXT,
     MULTIMODAL,
     OTHERS,
+    PHI4,
+    PHI4_EAR,
     TEXT,
     VISION,
     VLM,
@@ -158,6 +162,40 @@ class TestAgainstTheCounter:
                  "num_hidden_layers": 2, "image_size": 336, "patch_size": 14}  # fmt: skip
         eye = {**CLIP_EYE, **large}
         _tower({"model_type": "llava", "text_config": LLAMA_TEXT, "vision_config": eye}, VLM)
+
+    def test_kimis_tower_and_projector(self) -> None:
+        import torch
+        import transformers
+        from torch.utils.flop_counter import FlopCounterMode
+
+        config = {**KIMI, "vision_config": {**KIMI_EYE, "pos_emb_width": 9}}
+        built = built_config(config)
+        built.vision_config._attn_implementation = "eager"
+        module = transformers.AutoModelForImageTextToText.from_config(built).model.eval()
+        with FlopCounterMode(display=False) as counter, torch.no_grad():
+            module.get_image_features(torch.randn(64, 3, 14, 14), torch.tensor([[1, 8, 8]]))
+        work = item_work(read_config(config), {"tokens": 1, "vision": 64})
+        assert sum(w.flops for w in work if w.part == "vision") == counter.get_total_flops()
+
+    def test_phi_4s_conformer_but_for_what_its_convolution_pads(self) -> None:
+        import torch
+        from torch.utils.flop_counter import FlopCounterMode
+        from transformers.models.phi4_multimodal import modeling_phi4_multimodal as phi4
+
+        config = {**PHI4, "audio_config": {**PHI4_EAR, "chunk_size": 4}}
+        built = built_config(config).audio_config
+        built._attn_implementation = "eager"
+        module = phi4.Phi4MultimodalAudioModel(built).eval()
+        heard = torch.randn(1, 64, PHI4_EAR["input_size"])  # 64 frames: 8 tokens after 3 halvings
+        with FlopCounterMode(display=False) as counter, torch.no_grad():
+            module(heard, torch.ones(1, 64, dtype=torch.bool))
+        work = item_work(read_config(config), {"tokens": 1, "audio": 8})
+        ours = sum(w.flops for w in work if w.part == "audio")
+        # the four maps to the language model are outside: 96 (2 × 48) and 96 wide, 8 rows each
+        ours -= 4 * 2 * 8 * 96 * 96
+        # 2 positions are padded and cut off again, in 2 blocks: 3 taps of 48, and 48 × 48
+        padded = 2 * 2 * 2 * (3 * 48 + 48 * 48)
+        assert ours + padded == counter.get_total_flops()
 
 
 def _tower(config: dict[str, Any], auto: str) -> None:
