@@ -275,6 +275,27 @@ def test_a_pytorch_jobs_master_trains_beside_its_workers(tmp_path: Path) -> None
     assert devices is not None and devices.value == (1 + 3) * 8
 
 
+def test_a_pytorch_job_inside_another_kind_has_its_own_pods(tmp_path: Path) -> None:
+    inner = "apiVersion: kubeflow.org/v1\nkind: PyTorchJob\nspec:\n  pytorchReplicaSpecs:\n"
+    for role, count in (("Master", 1), ("Worker", 2)):
+        inner += f"    {role}:\n      replicas: {count}\n      template:\n        spec:\n"
+        inner += f"          {CONTAINER}"
+    manifest = "apiVersion: workload.codeflare.dev/v1beta2\nkind: AppWrapper\nspec:\n"
+    manifest += "  components:\n  - template:\n"
+    manifest += "".join(f"      {line}\n" for line in inner.splitlines())
+    devices = job(tmp_path, manifest, "job.yaml").devices
+    assert devices is not None and devices.value == (1 + 2) * 8
+
+
+def test_an_old_pytorch_job_lists_its_roles(tmp_path: Path) -> None:
+    manifest = "apiVersion: kubeflow.org/v1alpha1\nkind: PyTorchJob\nspec:\n  replicaSpecs:\n"
+    for role, count in (("MASTER", 1), ("WORKER", 4)):
+        manifest += f"  - replicas: {count}\n    replicaType: {role}\n    template:\n"
+        manifest += f"        spec:\n          {CONTAINER}"
+    devices = job(tmp_path, manifest, "job.yaml").devices
+    assert devices is not None and devices.value == (1 + 4) * 8
+
+
 def test_pods_that_ask_for_no_accelerators_are_nodes_of_the_launchers_processes(
     tmp_path: Path,
 ) -> None:

@@ -138,18 +138,31 @@ def _machine(draft: Draft, document: Document) -> None:
 def _pods(tree: Any) -> int:
     """Pods of a job with roles or replicated jobs; 0 where the manifest is of another kind.
 
-    A PyTorchJob's master trains as its workers do; an MPIJob's launcher does not.
+    A PyTorchJob's master trains as its workers do; an MPIJob's launcher does not. The job may stand
+    in another kind's template (an AppWrapper's component).
     """
-    spec = tree.get("spec") if isinstance(tree, dict) else None
-    if not isinstance(spec, dict):
-        return 0
-    roles = next((v for k, v in spec.items() if str(k).endswith("ReplicaSpecs")), None)
+    return next(filter(None, map(_pods_of, _tables(tree))), 0)
+
+
+def _tables(tree: Any, depth: int = 0) -> Iterator[dict[str, Any]]:
+    """Every table, outer ones first."""
+    if isinstance(tree, dict) and depth <= 40:
+        yield tree
+    for value in tree.values() if isinstance(tree, dict) else _list(tree):
+        if depth <= 40:
+            yield from _tables(value, depth + 1)
+
+
+def _pods_of(spec: dict[str, Any]) -> int:
+    """Pods of one job's spec."""
+    roles = next((v for k, v in spec.items() if str(k).lower().endswith("replicaspecs")), None)
     if isinstance(roles, dict):
         return sum(_count(role, "replicas") for k, role in roles.items() if k != "Launcher")
-    jobs = [job for job in _list(spec.get("replicatedJobs")) if isinstance(job, dict)]
+    if isinstance(roles, list):  # v1alpha1: each names its own role
+        return sum(_count(role, "replicas") for role in roles)
     sizes = []
-    for job in jobs:
-        template = job.get("template")
+    for job in _list(spec.get("replicatedJobs")):
+        template = job.get("template") if isinstance(job, dict) else None
         inner = template.get("spec") if isinstance(template, dict) else None
         sizes.append(_count(job, "replicas") * _count(inner, "parallelism"))
     return max(sizes, default=0)
