@@ -243,6 +243,34 @@ def test_lightning_strategies(tmp_path: Path, arguments: str, degrees: dict[str,
     assert shown == {"dp": 1, "fsdp": 1, "tp": 1} | degrees
 
 
+def test_a_lightning_scripts_deepspeed_file_states_its_stage(tmp_path: Path) -> None:
+    script = tmp_path / "train.py"
+    script.write_text(
+        LIGHTNING.format(arguments="devices=2, strategy=DeepSpeedStrategy(config='ds.json')")
+    )
+    stages = tmp_path / "ds.json"
+    stages.write_text('{"zero_optimization": {"stage": 3}}')
+    alone, both = read_job([str(script)]), read_job([str(script), str(stages)])
+    assert any("give ds.json too" in why for _, _, why in alone.assumed)
+    planned = resolve_machine(both, parse_machine("h100*2")).plan
+    assert planned is not None and (planned.value.fsdp, planned.value.dp) == (2, 1)
+    assert not both.ignored
+
+
+def test_a_loaders_batch_may_stand_second(tmp_path: Path) -> None:
+    text = LIGHTNING.format(arguments="devices=2, num_nodes=1").replace(
+        "data, batch_size=2", "data, 32"
+    )
+    found = job(tmp_path, text, "train.py")
+    assert found.sequences_per_step.value == 32 * 2
+
+
+def test_devices_that_only_a_run_could_count(tmp_path: Path) -> None:
+    text = LIGHTNING.format(arguments="devices=[int(d) for d in os.getenv('X').split(',')]")
+    with pytest.raises(InputError, match="only a run could tell"):
+        job(tmp_path, text, "train.py")
+
+
 @pytest.mark.parametrize(
     ("key", "noted"),
     [("max_prompt_length: 512", True), ("beta: 0.1", True), ("packing: true", False)],

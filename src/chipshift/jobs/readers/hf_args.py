@@ -160,7 +160,7 @@ def put_sharding(sheet: Sheet, context: Context) -> None:
     _fsdp_config(sheet)
     deepspeed = sheet.raw("deepspeed")
     if deepspeed is not None and deepspeed[1].value not in (None, "", False):
-        _deepspeed(sheet, context, *deepspeed)
+        deepspeed_file(sheet, context, *deepspeed)
     stage = sheet.integer("zero_stage", into="ZeRO stage", low=0, high=3)
     if stage is not None:
         kind = ("ddp", "zero1", "zero2", "fsdp")[stage.value]
@@ -209,7 +209,7 @@ def _fsdp_config(sheet: Sheet) -> None:
             draft.flag("cpu_offload", key, "true", setting.line)
 
 
-def _deepspeed(sheet: Sheet, context: Context, key: str, setting: Setting) -> None:
+def deepspeed_file(sheet: Sheet, context: Context, key: str, setting: Setting) -> None:
     """A DeepSpeed file is read where it was given beside; else its name must do."""
     draft = sheet.draft
     sheet.record(key, setting, "flag: deepspeed")

@@ -13,7 +13,7 @@ from chipshift.jobs.context import Context
 from chipshift.jobs.draft import Draft
 from chipshift.jobs.dtypes import dtype_of
 from chipshift.jobs.job import Given
-from chipshift.jobs.readers.hf_args import put_model_named
+from chipshift.jobs.readers.hf_args import deepspeed_file, put_model_named
 from chipshift.jobs.settings import Setting, Sheet
 from chipshift.jobs.source import Source
 
@@ -42,6 +42,9 @@ def read(source: Source, context: Context) -> Draft:
             settings.update({f"strategy.{k}": v for k, v in call.keywords.items()})
         elif last == "DataLoader" and "batch_size" in call.keywords:
             settings.setdefault("batch_size", call.keywords["batch_size"])
+        elif last == "DataLoader" and len(call.arguments) > 1:  # DataLoader(dataset, batch_size)
+            batch = Setting(call.arguments[1], source.path, call.line)
+            settings.setdefault("batch_size", batch)
         elif last == "from_pretrained" and call.arguments and isinstance(call.arguments[0], str):
             settings.setdefault("model", Setting(call.arguments[0], source.path, call.line))
     if not found:
@@ -67,7 +70,8 @@ def _fill(sheet: Sheet, context: Context) -> None:
         sheet.record(*devices, "devices a node")
         at = devices[1]
         draft.put("devices_per_node", Given(len(at.value), at.file, at.line))
-    elif devices is not None and "," in str(devices[1].value):  # "0,1,2": which of them
+    elif devices is not None and re.fullmatch(r"[\d ]*,[\d ,]*", str(devices[1].value)):
+        # "0,1,2": which of them
         sheet.record(*devices, "devices a node")
         named = [part for part in str(devices[1].value).split(",") if part.strip()]
         draft.put("devices_per_node", Given(len(named), devices[1].file, devices[1].line))
@@ -81,7 +85,7 @@ def _fill(sheet: Sheet, context: Context) -> None:
     draft.assume("accumulation", 1, "Lightning's default accumulate_grad_batches")
     length = sheet.integer("max_seq_length", "max_length", "block_size", "seq_len", into="length")
     draft.put("seq_len", length)
-    _strategy(sheet)
+    _strategy(sheet, context)
     precision = sheet.text("precision", into="precision")
     dtype = dtype_of(precision.value) if precision is not None else None
     if precision is not None and dtype:
@@ -96,7 +100,7 @@ def _fill(sheet: Sheet, context: Context) -> None:
     draft.assume("stack", "deepspeed" if deepspeed else "other", "Lightning has no calibration")
 
 
-def _strategy(sheet: Sheet) -> None:
+def _strategy(sheet: Sheet, context: Context) -> None:
     draft = sheet.draft
     name = sheet.raw("strategy")
     if name is not None and re.fullmatch(WORDS, str(name[1].value).lower()):
@@ -110,12 +114,17 @@ def _strategy(sheet: Sheet) -> None:
     line = made.line if made else name[1].line if name else None
     lowered = word.lower()
     stage = sheet.integer("strategy.stage", into="ZeRO stage", low=0, high=3)
+    config = sheet.raw("strategy.config")
     if "deepspeed" in lowered:
         match = re.search(r"stage_([1-3])", lowered)
         number = stage.value if stage else int(match.group(1)) if match else 2
         kind = ("ddp", "zero1", "zero2", "fsdp")[number]
         draft.put("engine", Given("deepspeed", draft.file, line))
         draft.flag("deepspeed", "strategy", word, line)
+        if config is not None and stage is None:
+            deepspeed_file(sheet, context, *config)
+        elif stage is None and match is None:
+            draft.assume("sharding", kind, "DeepSpeedStrategy's default stage, 2")
     elif "fsdp" in lowered:
         kind = _shards(sheet)
         draft.put("engine", Given("fsdp", draft.file, line))
@@ -127,7 +136,7 @@ def _strategy(sheet: Sheet) -> None:
         draft.put("engine", Given("fsdp", draft.file, line))
     else:
         kind = "ddp"
-    if made or name:
+    if (made or name) and "sharding" not in draft.values:
         draft.put("sharding", Given(kind, draft.file, line))
     draft.assume("sharding", kind, "Lightning's default strategy")
     again = sheet.raw(
