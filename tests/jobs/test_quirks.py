@@ -407,10 +407,19 @@ def test_an_unknown_architecture_is_told_by_its_numbers(tmp_path: Path) -> None:
     sft = tmp_path / "sft.yaml"
     sft.write_text(SFT)
     files = [str(config), str(sft)]
-    with pytest.raises(InputError, match=r"'brandnew' is not known.*--set model.hidden_size=N"):
+    with pytest.raises(
+        InputError, match=r"json: the architecture 'brandnew' is not known;.*--set"
+    ) as lacks:
         read_job(files)
+    flags = {word for word in str(lacks.value).split() if word.endswith("=N")}
+    assert flags == {f"model.{key}=N" for key in NUMBERS} - {
+        "model.hidden_size=N",  # the file gives it
+        "model.num_key_value_heads=N",  # as many as heads, where it is not said
+    }
     told = {f"model.{key}": value for key, value in NUMBERS.items()}
     model = read_job(files, overrides=told).model
     assert (model.d_model, model.n_layers, model.vocab) == (64, 2, 100)
+    rest = {key: value for key, value in told.items() if key != "model.hidden_size"}
+    assert read_job(files, overrides=rest).model == model
     with pytest.raises(InputError, match=r"lacks --set model.vocab_size=N; expected"):
         read_job(files, overrides={k: v for k, v in told.items() if k != "model.vocab_size"})

@@ -5,6 +5,7 @@ from __future__ import annotations
 import importlib
 import os
 from collections.abc import Mapping, Sequence
+from typing import Any
 
 from chipshift.errors import InputError
 from chipshift.jobs.complete import complete
@@ -49,7 +50,7 @@ def _read(paths: Sequence[str], model: str | Model | None, overrides: dict[str, 
     sources = [load(path) for path in paths]
     laid = Overrides(overrides)
     named = named_model(model) if isinstance(model, str) else model
-    told = stated_model(laid) if named is None else None
+    told = stated_model(laid, _unknown_config(sources)) if named is None else None
     named = named or told
     if told is not None:  # they are the model's, and no keys of the files
         laid.given = {key: text for key, text in laid.given.items() if key not in laid.used}
@@ -63,6 +64,21 @@ def _read(paths: Sequence[str], model: str | Model | None, overrides: dict[str, 
         draft.put("model", Given(named, _source_of(model, told)))
     context.overrides.apply(draft)
     return complete(draft, tuple(paths))
+
+
+def _unknown_config(sources: Sequence[Source]) -> Mapping[str, Any]:
+    """The keys of a config of no known architecture among the files; none where there is none."""
+    from chipshift.jobs.json_lines import parse
+    from chipshift.models.hf import knows
+
+    for source in sources:
+        try:
+            tree = parse(source)[0] if recognise(source) == "hf_config" else None
+        except InputError:
+            continue  # the reading of the files says what is wrong
+        if isinstance(tree, dict) and not knows(tree):
+            return tree
+    return {}
 
 
 def _source_of(model: str | Model | None, told: Model | None) -> str:

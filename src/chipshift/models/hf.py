@@ -166,20 +166,33 @@ DIFFUSERS: dict[str, Callable[[Fields], Model]] = {
 Source = str | Path | Mapping[str, Any]
 
 
-def read_config(source: Source, name: str = "") -> Model:
+STATED = (
+    "hidden_size",
+    "num_hidden_layers",
+    "num_attention_heads",
+    "intermediate_size",
+    "vocab_size",
+)
+"""Numbers without which a decoder of no known family cannot be told."""
+
+STATED_EXPERTS = ("num_experts", "num_experts_per_tok", "moe_intermediate_size")
+
+
+def read_config(source: Source, name: str = "", file: str = "") -> Model:
     """The model that a config describes.
 
     Args:
         source: path of a ``config.json``, of a folder that holds one, or its keys. Of a
             checkpoint's folder, the tensors' shapes are the truth.
         name: what to call the model; by default the folder's or the file's name.
+        file: where keys that are given came from, for messages.
 
     Raises:
         InputError: the file cannot be read or is not such a config; a key is missing, of the
             wrong type or absurd; the architecture is not one of ``FAMILIES``.
     """
     if isinstance(source, Mapping):
-        values, file = source, name or "config"
+        values, file = source, file or name or "config"
         called = name or str(values.get("_name_or_path") or values.get("model_type") or "model")
     else:
         path = _config_path(Path(source))
@@ -194,6 +207,21 @@ def read_config(source: Source, name: str = "") -> Model:
     return replace(model, name=called or "model", defaults=defaults)
 
 
+def knows(values: Mapping[str, Any]) -> bool:
+    """Whether a config is of an architecture read here."""
+    return "_class_name" in values or _kind(values) in FAMILIES
+
+
+def _kind(values: Mapping[str, Any]) -> str:
+    """The model type: the one stated where it is read here, else the one its class name spells."""
+    kind = values.get("model_type")
+    if isinstance(kind, str) and kind in FAMILIES:
+        return kind
+    classes = values.get("architectures")
+    spelt = map(_model_type, classes if isinstance(classes, (list, tuple)) else ())
+    return next((one for one in spelt if one in FAMILIES), "")
+
+
 def _family(c: Fields) -> Callable[[Fields], Model]:
     """The function that reads this config's architecture, by model type, else by class name."""
     if c.has("_class_name"):
@@ -201,27 +229,23 @@ def _family(c: Fields) -> Callable[[Fields], Model]:
         if name not in DIFFUSERS:
             raise c.wrong("_class_name", f"one of {', '.join(DIFFUSERS)}")
         return DIFFUSERS[name]
-    kind = c.text("model_type", default="")
-    if kind in FAMILIES:
+    stated, classes = c.text("model_type", default=""), c.values.get("architectures")
+    kind = _kind(c.values)
+    if kind:
         return FAMILIES[kind]
-    classes = c.values.get("architectures")
-    for one in classes if isinstance(classes, (list, tuple)) else ():
-        by_class = _model_type(one)
-        if by_class in FAMILIES:
-            return FAMILIES[by_class]
-    found = kind or (str(classes[0]) if isinstance(classes, (list, tuple)) and classes else "")
+    found = stated or (str(classes[0]) if isinstance(classes, (list, tuple)) and classes else "")
     if not found:
         raise InputError(
             f"{c.file}: neither model_type nor architectures is given;"
             f" expected a model_type out of {', '.join(sorted(FAMILIES))}"
         )
+    lacks = [f"--set model.{key}=N" for key in STATED if not c.has(key)]
+    flags = " ".join(lacks or [f"--set model.{STATED[0]}={c.values[STATED[0]]}"])
     raise InputError(
         f"{c.file}: the architecture {found!r} is not known{nearest(found, list(FAMILIES))};"
-        " give its numbers by --set model.hidden_size=N and likewise model.num_hidden_layers,"
-        " model.num_attention_heads, model.num_key_value_heads, model.head_dim,"
-        " model.intermediate_size, model.vocab_size and, of a mixture, model.num_experts,"
-        " model.num_experts_per_tok and model.moe_intermediate_size; or --torch"
-        " MODULE:FUNCTION reads the nn.Module that it builds"
+        f" {flags} reads it as a plain gated decoder by its numbers"
+        f" ({', '.join(f'model.{key}' for key in STATED_EXPERTS)} too: as a mixture of experts),"
+        " or --torch MODULE:FUNCTION reads the nn.Module that it builds"
     )
 
 
