@@ -6,7 +6,7 @@ from typing import Any
 import pytest
 
 from chipshift.errors import InputError
-from chipshift.models.count import params, params_embedding
+from chipshift.models.count import params, params_active, params_embedding
 from chipshift.models.hf import read_config
 from chipshift.models.items import item_flops
 from chipshift.models.preset import FOLDER, names, preset
@@ -42,6 +42,7 @@ def test_small_and_odd_decoders(config: dict[str, Any]) -> None:
     expected = count(config)
     model = read_config(config)
     assert (params(model), params_embedding(model)) == (expected.total, expected.embedding)
+    assert params_active(model) == expected.active
 
 
 SEEING = [*OTHERS, *MULTIMODAL, *HEARING]
@@ -54,6 +55,7 @@ def test_encoders_pairs_and_vision(config: dict[str, Any], auto: str) -> None:
     expected = count(config, auto)
     model = read_config(config)
     assert (params(model), params_embedding(model)) == (expected.total, expected.embedding)
+    assert params_active(model) == expected.active
 
 
 @pytest.mark.parametrize("config", [c for _, c in DIFFUSION], ids=[name for name, _ in DIFFUSION])
@@ -70,6 +72,7 @@ def test_every_preset(name: str) -> None:
     expected = count(config, "AutoModelForMaskedLM" if masked else "AutoModelForCausalLM")
     model = preset(name)
     assert (params(model), params_embedding(model)) == (expected.total, expected.embedding)
+    assert params_active(model) == expected.active
 
 
 @pytest.mark.parametrize("config", [c for _, c in DECODERS], ids=[name for name, _ in DECODERS])
