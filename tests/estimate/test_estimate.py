@@ -10,6 +10,7 @@ from chipshift.errors import InputError
 from chipshift.estimate import Price, estimate
 from chipshift.estimate.output import at_path, estimate_json, jsonable
 from chipshift.estimate.score import AXES
+from chipshift.estimate.stack import newest_release, stack
 from chipshift.jobs.job import Assumed, Precision, TrainJob
 from chipshift.jobs.plan import Plan
 from chipshift.machines import parse_machine
@@ -187,3 +188,16 @@ def test_json_is_what_the_contract_names(llama_8b: TrainJob) -> None:
         "total", "available", "fits",
     }  # fmt: skip
     assert row["plan"]["axes"] == {"fsdp": ["x", "y"]} or row["plan"]["axes"]["fsdp"]
+
+
+@pytest.mark.parametrize(
+    ("name", "newest"),
+    [("megatron", True), ("megatron@25.09", False), ("jax", True), ("torchtitan", False)],
+)
+def test_a_release_that_nobody_named_is_the_newest_known(name: str, newest: bool) -> None:
+    # jax follows maxtext's constants, its releases among them; torchtitan's runs tell none apart
+    found = newest_release(name)
+    assert bool(found) == newest
+    if found:
+        named = stack(f"{name}@{found}", "h100")
+        assert dataclasses.replace(named, name=name) == stack(name, "h100")

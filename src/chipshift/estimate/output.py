@@ -8,6 +8,7 @@ from typing import Any
 from chipshift.errors import InputError, nearest
 from chipshift.estimate.estimate import Estimate
 from chipshift.estimate.groups import mesh_order, placements
+from chipshift.estimate.stack import newest_release
 from chipshift.jobs.job import Given, TrainJob
 from chipshift.jobs.plan import Plan
 from chipshift.machines.machine import Machine
@@ -86,6 +87,12 @@ def assumptions(e: Estimate) -> list[dict[str, Any]]:
         rows.append(
             {"what": f"stack on {e.machine.chip.key}", "value": e.stack,
              "why": "default for this family of chips; set it with --stack"}
+        )  # fmt: skip
+    newest = newest_release(e.stack)
+    if newest:
+        rows.append(
+            {"what": f"release of {e.stack}", "value": f"{newest} or newer",
+             "why": f"the newest that is told apart; an older one by {e.stack}@RELEASE"}
         )  # fmt: skip
     return rows
 

@@ -231,6 +231,16 @@ def _tables(base: str, release: str, chip_key: str) -> list[dict[str, Any]]:
     return found
 
 
+def newest_release(name: str) -> str:
+    """The release taken where a stack's name holds none; "" where one is named or none is known."""
+    base, _, release = name.partition("@")
+    data = _data(base)
+    known = [str(block["since"]) for block in data.get("release", [])]
+    if release or not (known or "inherits" in data):
+        return ""
+    return known[-1] if known else newest_release(str(data["inherits"]))
+
+
 def _of_chip(block: dict[str, Any], chip_key: str) -> list[dict[str, Any]]:
     """What a file or one of its releases says of a chip, from the widest table to the chip's own.
 
