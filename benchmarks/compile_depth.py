@@ -76,7 +76,7 @@ def drawn(low: float, high: float, depths: tuple[int, int], depth: int) -> float
 def deviations(line: str) -> tuple[float, float]:
     """Relative error of the extrapolated peak, and of the bytes of all collectives, the largest of
     any kind and axis that carries 1 % of them."""
-    whole, known = figures(kept()[line]), results()
+    whole, known = figures(kept("fast")[line]), results()
     depth = layers(line)
     depths = (depth // PARTS[0], depth // PARTS[1])
     low, high = (known[line, one] for one in depths)
