@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import re
+from collections.abc import Callable
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Annotated, Any
 
@@ -12,7 +14,7 @@ from chipshift.cli.inputs import Json, Model, On, Set, print_json, read_pairs
 from chipshift.cli.progress import working
 from chipshift.compiled import against as comparison
 from chipshift.compiled.request import Request
-from chipshift.compiled.run import TIMEOUT_S
+from chipshift.compiled.run import TIMEOUT_S, Progress
 from chipshift.compiled.topology import target
 from chipshift.errors import InputError
 from chipshift.flows.asked import plan_asked
@@ -29,43 +31,63 @@ PROGRAMS = (".hlo", ".stablehlo", ".mlir", ".txt")
 
 TORCH_AXES = ("dp", "fsdp", "tp")
 
+Say = Callable[[str], None]
+
+
+Inputs = Annotated[
+    list[str] | None, typer.Argument(help="Job files, or one StableHLO or HLO file.")
+]
+To = Annotated[
+    str, typer.Option("--to", help="Machine compiled for: v6e:4x4, v7x:2x2x1, h100:8x1.")
+]
+PlanText = Annotated[
+    str, typer.Option("--plan", help="Plan, e.g. fsdp=16,remat=full; else the planner's best.")
+]
+Fast = Annotated[
+    bool, typer.Option("--fast/--time", help="Memory and collectives only, or time as well.")
+]
+Also = Annotated[
+    list[str], typer.Option("--also", help="Another machine, side by side; repeatable.")
+]
+Against = Annotated[
+    str, typer.Option("--against", help="Report of an earlier compile --json to compare.")
+]
+Entry = Annotated[str, typer.Option("--entry", help="Your own JAX step: package.module:make_step.")]
+Torch = Annotated[
+    str, typer.Option("--torch", help="Your own PyTorch model: package.module:make_model.")
+]
+Mesh = Annotated[str, typer.Option("--mesh", help="Mesh of your program, e.g. data=8,model=2.")]
+Write = Annotated[
+    str, typer.Option("--write", help="Write the step as a runnable file and compile it.")
+]
+Hlo = Annotated[str, typer.Option("--hlo", help="Write the optimised program here.")]
+Timeout = Annotated[float, typer.Option("--timeout", help="Seconds a compilation may take.")]
+
+
+@dataclass(frozen=True)
+class Program:
+    """What is compiled for one machine; with the job and its plan where it is the built-in step."""
+
+    machine: Machine
+    request: Request
+    job: TrainJob | None = None
+    plan: Plan | None = None
+
 
 def command(
-    files: Annotated[
-        list[str] | None, typer.Argument(help="Job files, or one StableHLO or HLO file.")
-    ] = None,
-    to: Annotated[
-        str, typer.Option("--to", help="Machine compiled for: v6e:4x4, v7x:2x2x1, h100:8x1.")
-    ] = "",
+    files: Inputs = None,
+    to: To = "",
     on: On = "",
-    plan: Annotated[
-        str, typer.Option("--plan", help="Plan, e.g. fsdp=16,remat=full; else the planner's best.")
-    ] = "",
-    fast: Annotated[
-        bool, typer.Option("--fast/--time", help="Memory and collectives only, or time as well.")
-    ] = True,
-    also: Annotated[
-        list[str], typer.Option("--also", help="Another machine, side by side; repeatable.")
-    ] = [],  # noqa: B006
-    against: Annotated[
-        str, typer.Option("--against", help="Report of an earlier compile --json to compare.")
-    ] = "",
-    entry: Annotated[
-        str, typer.Option("--entry", help="Your own JAX step: package.module:make_step.")
-    ] = "",
-    torch: Annotated[
-        str, typer.Option("--torch", help="Your own PyTorch model: package.module:make_model.")
-    ] = "",
-    mesh: Annotated[
-        str, typer.Option("--mesh", help="Mesh of your program, e.g. data=8,model=2.")
-    ] = "",
-    write: Annotated[
-        str, typer.Option("--write", help="Write the step as a runnable file and compile it.")
-    ] = "",
-    hlo: Annotated[str, typer.Option("--hlo", help="Write the optimised program here.")] = "",
-    timeout: Annotated[
-        float, typer.Option("--timeout", help="Seconds a compilation may take.")
-    ] = TIMEOUT_S,
+    plan: PlanText = "",
+    fast: Fast = True,
+    also: Also = [],  # noqa: B006
+    against: Against = "",
+    entry: Entry = "",
+    torch: Torch = "",
+    mesh: Mesh = "",
+    write: Write = "",
+    hlo: Hlo = "",
+    timeout: Timeout = TIMEOUT_S,
     model: Model = "",
     set_: Set = [],  # noqa: B006
     json: Json = False,
@@ -79,54 +101,78 @@ def command(
       chipshift compile --entry mypackage.train:make_step --to v7x:2x2x1 --mesh data=8
       chipshift compile program.stablehlo --to v5e:2x2 --also h100:4x1
     """
-    if not to:
-        raise InputError("--to: name the machine to compile for, such as --to v6e:4x4")
     if not timeout > 0:
         raise InputError(f"--timeout {timeout:g}: expected a number of seconds above 0")
-    machines = [parse_machine(name) for name in (to, *also)]
-    mode = "fast" if fast else "time"
+    machines, mode = machines_of(to, also), "fast" if fast else "time"
     old = comparison.load(against) if against else None
     with working("reading the job") as say:
-        kind = kind_of(files or [], entry, torch)
+        kind, names = kind_of(files or [], entry, torch), files or [entry or torch]
         if kind == "job":
             refuse({"--mesh": mesh}, "a job's mesh follows from its plan")
-            job = job_of(files or [], on, model, set_)
-            chosen = chosen_plan(job, plan, machines[0])
-            requests = [request_of(job, resized(chosen, m.devices), m, mode) for m in machines]
+            programs = job_programs(job_of(names, on, model, set_), plan, machines, mode)
         else:
-            requests = [
-                own_program(kind, entry or torch or (files or [""])[0], m, mode, plan, mesh)
-                for m in machines
-            ]
+            requests = [own_program(kind, names[0], m, mode, plan, mesh) for m in machines]
+            programs = [Program(m, one) for m, one in zip(machines, requests, strict=True)]
         if write:
-            write_step(write, requests[0])
+            write_step(write, programs[0].request)
         reports = [
-            compiled(request, machine, timeout, _progress(say, machine.name),
-                     keep=kept(hlo, machine.name, n))
-            for n, (request, machine) in enumerate(zip(requests, machines, strict=True))
-        ]  # fmt: skip
-        if kind == "job":
-            reports = [
-                with_nearest(
-                    one, job, resized(chosen, machine.devices), machine, timeout,
-                    _progress(say, f"{machine.name}, a plan that fits"),
-                )
-                for one, machine in zip(reports, machines, strict=True)
-            ]  # fmt: skip
-    first = reports[0]
-    first["also"] = reports[1:]
+            report_of(one, timeout, say, kept(hlo, one.machine.name, number))
+            for number, one in enumerate(programs)
+        ]
+    first = reports[0] | {"also": reports[1:]}
     if old is not None:
         first["against"] = comparison.compare(against, old, first)
-    if json:
-        print_json(first)
-    else:
-        from chipshift.report.compile_screen import print_compile
-
-        print_compile(first)
+    show(first, json)
     return 0 if all(one["compiled"] and one["fits"] is not False for one in reports) else 1
 
 
-def _progress(say: Any, name: str) -> Any:
+def machines_of(to: str, also: list[str]) -> list[Machine]:
+    """The machine compiled for, and those beside it.
+
+    Raises:
+        InputError: none is named, or a name that stands for no machine.
+    """
+    if not to:
+        raise InputError("--to: name the machine to compile for, such as --to v6e:4x4")
+    return [parse_machine(name) for name in (to, *also)]
+
+
+def job_programs(job: TrainJob, plan: str, machines: list[Machine], mode: str) -> list[Program]:
+    """The built-in step for each machine, the plan resized to its devices.
+
+    Raises:
+        InputError: a plan that cannot be read or that the step cannot be cut by.
+    """
+    chosen = chosen_plan(job, plan, machines[0])
+    plans = [resized(chosen, machine.devices) for machine in machines]
+    return [
+        Program(machine, request_of(job, own, machine, mode), job, own)
+        for machine, own in zip(machines, plans, strict=True)
+    ]
+
+
+def report_of(one: Program, timeout_s: float, say: Say, hlo: str) -> dict[str, Any]:
+    """The compiler's report on a program; where a job's plan does not fit, with the nearest that
+    does."""
+    name = one.machine.name
+    found = compiled(one.request, one.machine, timeout_s, _progress(say, name), keep=hlo)
+    if one.job is None or one.plan is None:
+        return found
+    progress = _progress(say, f"{name}, a plan that fits")
+    return with_nearest(found, one.job, one.plan, one.machine, timeout_s, progress)
+
+
+def show(report: dict[str, Any], json: bool) -> None:
+    """As JSON, or for people."""
+    if json:
+        print_json(report)
+        return
+    from chipshift.report.compile_screen import print_compile
+
+    print_compile(report)
+
+
+def _progress(say: Say, name: str) -> Progress:
     return lambda phase, seconds: say(f"{name}: {phase}")
 
 
