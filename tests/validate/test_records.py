@@ -98,14 +98,20 @@ def test_a_v7x_chip_is_two_devices_and_its_microbatch_is_a_devices() -> None:
         ({"scored_step_time_s": None}, "no step time"),
         ({"model": {"d_ff": None}}, "d_ff"),
         ({"tokens_per_step": None, "global_batch": None}, "global batch"),
-        ({"dtype_class": None}, "precision"),
-        ({"parallelism": {"tp": 3}}, "does not divide"),
+        ({"n_chips": None}, "chips"),
     ],
 )
 def test_what_cannot_be_scored_says_why(changes: dict[str, Any], why: str) -> None:
     found = to_case(record(**changes))
     assert isinstance(found, Skip)
     assert why in found.why
+
+
+def test_a_degree_that_does_not_divide_the_devices_is_left_out_and_marked() -> None:
+    # 16 devices: tp 3 cannot be, pp 2 can, and dp takes the other 8
+    found = case(parallelism={"tp": 3, "dp": None})
+    assert (found.plan.tp, found.plan.pp, found.plan.dp) == (1, 2, 8)
+    assert ("tp", "1", "the stated 3 does not divide 16 devices") in found.inferred
 
 
 def test_experts_follow_the_first_dense_layers_and_every_second_layer() -> None:
@@ -181,7 +187,7 @@ def test_lora_computes_no_gradient_of_the_base_weights() -> None:
 
 @pytest.mark.parametrize(
     ("line", "said"),
-    [("{", "not a JSON object"), ("[1]", "a record"), ('{"model": {}, "id": "a"}', "'source'")],
+    [("{", "not a JSON object"), ("[1]", "a record"), ('{"id": "a"}', "'model' object")],
 )
 def test_a_file_that_holds_no_records_is_refused_by_line(
     tmp_path: Path, line: str, said: str

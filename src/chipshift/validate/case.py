@@ -41,6 +41,8 @@ class Case:
 
     Attributes:
         machine: its name, for ``machines.parse_machine``.
+        wider: plans that cut the model further, to go through where the source states no degree
+            and nothing makes ``plan`` fit.
         remats: the rematerialisation that the source states, or, where it states none, the
             choices to go through in order until one fits (``inferred`` says so then).
         release: year and month of the stack's release, where the source states one.
@@ -68,6 +70,7 @@ class Case:
     groups: tuple[str, ...] = ()
     inferred: tuple[tuple[str, str, str], ...] = ()
     release: str = ""
+    wider: tuple[Plan, ...] = ()
 
     @property
     def stack_release(self) -> str:

@@ -7,8 +7,11 @@ from collections.abc import Mapping
 from dataclasses import replace
 from typing import Any
 
+from chipshift.errors import InputError
 from chipshift.jobs.job import Precision
+from chipshift.machines.names import parse_machine
 from chipshift.models.model import Attention, DenseMlp, Layer, Model, MoeMlp
+from chipshift.models.preset import preset
 
 Row = Mapping[str, Any]
 NEEDED = ("layers", "d_model", "heads", "d_ff", "vocab", "seq_len")
@@ -18,17 +21,21 @@ WINDOW_EVERY = {"gemma3": 6, "gemma4": 6, "gpt-oss": 2, "llama4": 4}
 
 
 def missing(model: Row) -> list[str]:
-    """Architecture numbers without which nothing can be predicted."""
-    return [key for key in NEEDED if not model.get(key)]
+    """Architecture numbers without which nothing can be predicted; a public name has them all."""
+    needed = ("seq_len",) if model.get("preset") else NEEDED
+    return [key for key in needed if not model.get(key)]
 
 
 def model_of(row: Row) -> Model:
     """The model of a record (see the data's notes for what its nulls mean).
 
     Gated feed-forward unless ``mlp_matrices`` says otherwise, head width d_model / heads unless
-    stated, experts in every layer unless ``moe_every`` or ``first_dense_layers`` say otherwise.
+    stated, experts in every layer unless ``moe_every`` or ``first_dense_layers`` say otherwise. A
+    model whose sizes are not stated is its public config (``gaps.completed`` says so).
     """
     m: Row = row["model"]
+    if m.get("preset"):
+        return preset(str(m["preset"]))
     n, d = int(m["layers"]), int(m["d_model"])
     first, every = int(m.get("first_dense_layers") or 0), int(m.get("moe_every") or 1)
     layers: list[Layer] = []
@@ -70,7 +77,8 @@ def _experts(m: Row) -> MoeMlp:
 def _attention(m: Row, layer: int) -> Attention:
     """Attention of one layer; families that mix windows see all keys every few layers."""
     heads = int(m["heads"])
-    if m.get("attention") == "MLA":
+    latent = ("kv_lora_rank", "qk_nope_head_dim", "qk_rope_head_dim", "v_head_dim")
+    if m.get("attention") == "MLA" and all(m.get(key) for key in latent):
         rope, rank = int(m["qk_rope_head_dim"]), m.get("q_lora_rank")
         return Attention(
             heads=heads,
@@ -226,11 +234,24 @@ LARGEST_SLICE = {"v4": 4096, "v5e": 256, "v6e": 256, "v5p": 6144, "v7x": 9216}
 
 
 def machine_of(row: Row) -> str:
-    """The machine's name: chips, and for TPUs the slices, read from the topology's free text."""
+    """The machine's name: chips, and for TPUs the slices, read from the topology's free text.
+
+    Where no slice is what the text says, several of the largest slices that make the chips.
+    """
     chip, n = str(row["chip_key"]), int(row["n_chips"])
-    text = str(row.get("slice_topology") or "")
     if chip not in LARGEST_SLICE:
         return f"{chip}*{n}"
+    said = _said_machine(chip, n, str(row.get("slice_topology") or ""))
+    if _rented(said):
+        return said
+    least = -(-n // LARGEST_SLICE[chip])
+    counts = (k for k in range(least, n + 1) if n % k == 0)
+    names = ((f"{chip}:{_even(chip, n // k)}", k) for k in counts)
+    return next((f"{name}*{k}" for name, k in names if _rented(name)), said)
+
+
+def _said_machine(chip: str, n: int, text: str) -> str:
+    """Slices of a TPU by a topology's text: its shape where that makes the chips, else even."""
     shape = re.search(r"(\d+x\d+(?:x\d+)?)", text.split("as written")[0].replace(" x ", " "))
     stated = re.match(r"(\d+) (?:x |slice)", text)
     slices = int(stated[1]) if stated else -(-n // LARGEST_SLICE[chip])
@@ -238,6 +259,15 @@ def machine_of(row: Row) -> str:
     if shape and _size(shape[1]) == each:
         return f"{chip}:{shape[1]}" + (f"*{slices}" if slices > 1 else "")
     return f"{chip}*{n}" if slices == 1 else f"{chip}:{_even(chip, each)}*{slices}"
+
+
+def _rented(name: str) -> bool:
+    """Whether there is such a machine."""
+    try:
+        parse_machine(name)
+    except InputError:
+        return False
+    return True
 
 
 def _size(shape: str) -> int:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import functools
+import itertools
 from collections.abc import Iterable
 from dataclasses import asdict, dataclass, replace
 from importlib import resources
@@ -93,16 +94,17 @@ def _machine(name: str) -> Machine:
 
 
 def predict_case(case: Case, predict: Predict) -> Scored:
-    """The prediction of a case; an unstated remat is the least that fits, as a planner chooses.
+    """The prediction of a case; unstated remat and degrees are the least that fit.
+
+    As a planner would: before anything is computed again the model is cut further.
 
     Raises:
         InputError: the estimate cannot take the run.
     """
     machine = _machine(case.machine)
     found: Prediction | None = None
-    for remat in case.remats:
-        plan = replace(case.plan, remat=remat)
-        found = predict(case.job, plan, machine, case.stack_release)
+    for remat, plan in itertools.product(case.remats, (case.plan, *case.wider)):
+        found = predict(case.job, replace(plan, remat=remat), machine, case.stack_release)
         if found.fits:
             break
     if found is None:
