@@ -3,6 +3,7 @@
     python benchmarks/compare_compile.py               # memory of every case, and the verdicts
     python benchmarks/compare_compile.py --left-out    # each model in turn not used for constants
     python benchmarks/compare_compile.py --collectives # bytes by kind and axis, and what differs
+    python benchmarks/compare_compile.py --fast        # the fast mode's error; --write: kept
 
 The estimate is held against the compiler's own effort (mode time of data/compile_results.jsonl);
 the fast mode's rows say how far it strays from that. Compiles nothing.
@@ -18,11 +19,14 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass, replace
 from math import ceil, inf
+from pathlib import Path
+from statistics import median_low
 from typing import Any
 from unittest import mock
 
 from verify_compile import MODES, request_of, results
 
+from chipshift.compiled import fast_mode as fast_mode_data
 from chipshift.compiled.expected import expected
 from chipshift.estimate import estimate, setting
 from chipshift.estimate.stack import Stack, stack
@@ -31,6 +35,8 @@ from chipshift.jobs.plan import Plan
 from chipshift.machines.names import parse_machine
 from chipshift.models.preset import preset
 from chipshift.worked import plain
+
+SHIPPED = Path(fast_mode_data.__file__).parent / "data" / "fast_mode.toml"
 
 NEAR = 0.10
 """Share of the usable memory within which a case counts as near the limit."""
@@ -244,14 +250,70 @@ def collectives(kept: list[dict[str, Any]]) -> None:
     )
 
 
+def fast_mode() -> dict[str, dict[str, Any]]:
+    """By chip: what the fast mode strays by from the compiler's own effort, over the programs that
+    compile in both."""
+    own, pairs = results("time"), defaultdict(list)
+    for line, row in results("fast").items():
+        if row["compiled"] and line in own and own[line]["compiled"]:
+            pairs[parse_machine(row["machine"]).chip.key].append((row, own[line]))
+    return {chip: strayed(both) for chip, both in sorted(pairs.items())}
+
+
+def strayed(pairs: list[tuple[dict[str, Any], dict[str, Any]]]) -> dict[str, Any]:
+    """Fast over own, less one: the least, the median and the most."""
+    peaks = [fast["memory_bytes"]["peak"] / own["memory_bytes"]["peak"] - 1 for fast, own in pairs]
+    libtpu = {row["versions"]["libtpu"] for pair in pairs for row in pair}
+    return {
+        "programs": len(pairs),
+        "models": len({own["model"] for _, own in pairs}),
+        "peak": spread(peaks),
+        "evidence": f"programs of benchmarks/data/compile_results.jsonl that libtpu "
+        f"{', '.join(sorted(libtpu))} compiles in both modes",
+    }
+
+
+def spread(values: list[float]) -> dict[str, float]:
+    return {
+        "low": round(min(values), 4),
+        "median": round(median_low(values), 4),
+        "high": round(max(values), 4),
+    }
+
+
+def print_fast(found: dict[str, dict[str, Any]]) -> None:
+    """The table of docs/compile.md."""
+    for chip, one in found.items():
+        peak = one["peak"]
+        shown = " | ".join(f"{peak[key]:+.1%}" for key in ("median", "low", "high"))
+        print(f"| {chip} | {one['programs']} | {one['models']} | {shown} |")
+
+
+def write_fast(found: dict[str, dict[str, Any]]) -> None:
+    """The figures that the product states, as its data file."""
+    blocks = ["# Written by benchmarks/compare_compile.py --fast --write: fast over own, less one."]
+    for chip, one in found.items():
+        counts = (f"{name} = {one[name]}" for name in ("programs", "models"))
+        peak = ", ".join(f"{key} = {value}" for key, value in one["peak"].items())
+        evidence = f'evidence = "{one["evidence"]}"'
+        blocks.append("\n".join((f"[{chip}]", *counts, f"peak = {{ {peak} }}", evidence)))
+    SHIPPED.write_text("\n\n".join(blocks) + "\n", "utf8")
+
+
 def main() -> int:
     parser = argparse.ArgumentParser(description=__doc__)
     parser.add_argument("--left-out", action="store_true", help="leave each model out in turn")
     parser.add_argument("--collectives", action="store_true", help="bytes by kind and axis")
+    parser.add_argument("--fast", action="store_true", help="what the fast mode strays by")
+    parser.add_argument("--write", action="store_true", help="with --fast: as the product's data")
     parser.add_argument("--mode", choices=MODES, default="time", help="programs of this mode")
     chosen = parser.parse_args()
     kept = rows(chosen.mode)
-    if chosen.collectives:
+    if chosen.fast:
+        print_fast(fast_mode())
+        if chosen.write:
+            write_fast(fast_mode())
+    elif chosen.collectives:
         collectives(kept)
     elif chosen.left_out:
         errors = left_out(kept)

@@ -5,6 +5,7 @@ from __future__ import annotations
 from typing import Any
 
 from chipshift.compiled.expected import expected
+from chipshift.compiled.fast_mode import stated
 from chipshift.compiled.planned import beside, sources
 from chipshift.compiled.request import Request
 from chipshift.compiled.seconds import attention_kernel_flops, estimated_time
@@ -27,6 +28,7 @@ def report(
         "reason": outcome.get("reason"),
         "memory_bytes": memory,
         "short_bytes": short(memory),
+        "fast_mode": stated(request.mode, machine, memory),
         "collectives": _collectives(request, outcome),
         "places": outcome.get("places", [])[:40],
         "estimated_time_s": _seconds(request, machine, outcome),

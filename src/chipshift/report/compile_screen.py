@@ -18,6 +18,9 @@ ROWS = 12
 TENSORS = 6
 """Largest tensors listed where it does not fit."""
 
+NEAR_THE_LIMIT = "so near the limit the fast mode's error could turn that: compile with --time"
+"""Said where no verdict is safe at low effort."""
+
 SENT = "bytes_per_device_per_step"
 
 
@@ -48,6 +51,7 @@ def _one(r: Report, width: int) -> Iterator[Line]:
     for note in r["notes"]:
         yield from indented(note, width, 2)
     yield from _verdict(r, width)
+    yield from _fast_mode(r, width)
     if r["fits"] is False:
         yield from _too_large(r, width)
     yield from _memory(r)
@@ -87,6 +91,32 @@ def _verdict(r: Report, width: int) -> Iterator[Line]:
         peak = memory["peak"]
         room = f", {gib_or_mib(peak)} at the peak" if peak is not None else ""
         yield [Span(f"  compiled{room}")]
+
+
+def _fast_mode(r: Report, width: int) -> Iterator[Line]:
+    """What low effort is known to change on this chip, and whether that could turn the verdict."""
+    known = r["fast_mode"]
+    if known is None or not r["memory_bytes"]["peak"]:
+        return
+    for words, style in fast_mode_words(known, r["machine"]):
+        for line in indented(words, width, 2):
+            yield [Span(span.text, style) for span in line]
+
+
+def fast_mode_words(known: Mapping[str, Any], machine: str) -> Iterator[tuple[str, str]]:
+    """The known deviation of the fast mode in words, each with the style it is shown in."""
+    chip = machine.partition(":")[0]
+    if not known["programs"]:
+        yield f"fast mode: how far its peak is off full effort's on {chip} is not known", "dim"
+        return
+    peak = known["peak"]
+    yield (
+        f"fast mode: its peak is {peak['low']:+.1%} to {peak['high']:+.1%} off full effort's "
+        f"(median {peak['median']:+.1%}, {known['programs']} programs on {chip})",
+        "dim",
+    )
+    if known["verdict_holds"] is False:
+        yield NEAR_THE_LIMIT, "yellow"
 
 
 def _too_large(r: Report, width: int) -> Iterator[Line]:

@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterator, Mapping
 from typing import Any
 
+from chipshift.report.compile_screen import NEAR_THE_LIMIT
 from chipshift.report.lines import Line, Span, cut
 from chipshift.units import gib_or_mib, si
 
@@ -68,6 +69,8 @@ def details(one: Proof) -> Iterator[str]:
     for c in one["collectives"]:
         if c["planned"] is False:
             yield unplanned(c)
+    if one["fast_mode"] and one["fast_mode"]["verdict_holds"] is False:
+        yield NEAR_THE_LIMIT
     yield from one["notes"]
 
 
