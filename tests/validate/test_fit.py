@@ -8,6 +8,7 @@ import numpy as np
 import pytest
 
 from chipshift.validate.case import Case, Measured
+from chipshift.validate.cross import refits
 from chipshift.validate.fit import Fit, keys_of, prepared
 from chipshift.validate.free import MIN_MODELS, MIN_RUNS, Free, era, scopes_of
 
@@ -36,16 +37,34 @@ def test_the_fit_explains_times_that_the_estimate_made() -> None:
     assert np.abs(np.expm1(fit.log_times(x) - fit.truth)).max() < 0.05
 
 
-def test_leaving_runs_out_comes_near_a_fit_without_them() -> None:
+def test_leaving_runs_out_is_a_fit_without_them() -> None:
     cases = runs(0.6)
     slow = replace(cases[0], measured=Measured(1.2 * (cases[0].measured.step_time_s or 0)))
     fit = Fit([prepared(one) for one in (slow, *cases[1:])])
-    x = fit.solve()
-    keep = np.array([0.0] + [1.0] * (len(cases) - 1))
-    rest = range(1, len(cases))
-    quick = fit.log_times(fit.linear(x).solved(x, keep), rest)
+    keep = np.array([[False] + [True] * (len(cases) - 1)])
+    (without,) = refits(fit, fit.solve(), keep)
     alone = Fit([prepared(one) for one in cases[1:]])
-    assert np.abs(quick - alone.log_times(alone.solve())).max() < 0.05
+    rest = range(1, len(cases))
+    here, there = fit.log_times(without, rest), alone.log_times(alone.solve(most=30))
+    assert np.abs(here - there).max() < 0.002
+
+
+def test_a_constant_without_enough_runs_left_stands_at_its_prior() -> None:
+    # 6 runs; 2 are left: too few for any constant
+    fit = Fit([prepared(one) for one in runs(0.6)])
+    keep = np.array([[True, True, False, False, False, False]])
+    (without,) = refits(fit, fit.solve(), keep)
+    assert np.abs(without).max() < 1e-6
+
+
+def test_many_points_give_what_each_gives_alone() -> None:
+    fit = Fit([prepared(one) for one in runs(0.6)])
+    points = np.array([np.zeros(len(fit.keys)), np.full(len(fit.keys), 0.1)])
+    logs, slopes = fit.slopes(points)
+    for i, point in enumerate(points):
+        assert logs[i] == pytest.approx(fit.log_times(point), rel=1e-12)
+        alone = fit.linear(point)
+        assert slopes[i] == pytest.approx(alone.slope, rel=1e-9, abs=1e-12)
 
 
 @pytest.mark.parametrize(

@@ -111,12 +111,21 @@ def score(s: Setting, c: Columns, choice: Choice) -> Score:
         c: degrees, batch and links.
         choice: the categorical part that all rows share.
     """
-    w = work(s, c.tp, c.cp, c.ep, c.etp, c.microbatch, choice.sequence_parallel)
-    at = stage(s, c, choice, w)
-    moved = traffic(s, c, choice, at)
-    found = timed(s, c, choice, ops(s, c, choice, at), at.counts, moved)
-    update = update_bytes(s, c, choice, at.counts, w.tokens)
+    at = held(s, c, choice)
+    found = time_only(s, c, choice, at)
+    update = update_bytes(s, c, choice, at.counts, at.work.tokens)
     return replace(found, memory=memory(s, c, choice, at), update_memory=update)
+
+
+def held(s: Setting, c: Columns, choice: Choice) -> Stage:
+    """What the stages hold, with the costs of the cut."""
+    w = work(s, c.tp, c.cp, c.ep, c.etp, c.microbatch, choice.sequence_parallel)
+    return stage(s, c, choice, w)
+
+
+def time_only(s: Setting, c: Columns, choice: Choice, at: Stage) -> Score:
+    """A score without its memory."""
+    return timed(s, c, choice, ops(s, c, choice, at), at.counts, traffic(s, c, choice, at))
 
 
 def timed(s: Setting, c: Columns, choice: Choice, made: Ops, counts: list[Number],

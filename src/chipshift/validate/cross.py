@@ -4,21 +4,27 @@ from __future__ import annotations
 
 from collections import defaultdict
 from collections.abc import Callable, Hashable
+from typing import Any
 
 import numpy as np
 
 from chipshift.validate.baseline import group
 from chipshift.validate.case import Case
-from chipshift.validate.fit import Fit, stored_fits, usable
+from chipshift.validate.fit import Fit, stored_fits, supported, usable
 from chipshift.validate.score import Summary, summary
+
+STEPS = 4
+"""Gauss-Newton steps of a refit: the constants of a fit with a model left out stand still by then
+(docs/validation.md)."""
+REACH = 0.5
+"""How far a later step may go from where the problem was taken as linear: a spread in the keys."""
 
 
 def cross_validate(cases: list[Case]) -> dict[str, Summary]:
     """Summaries by chip of grade A pretraining runs, each timed under constants fitted without it.
 
-    Stack by stack, for each model of a publisher on a chip: a Gauss-Newton step from the carried
-    fit to the constants that the other runs alone would give; one that only the runs left out
-    speak for falls back to its prior.
+    Stack by stack, for each model of a publisher on a chip, the constants are fitted anew on the
+    other runs; one that too few of them speak for falls back to its prior.
     """
     errors: dict[str, list[float]] = defaultdict(list)
     for (chip, _), found in left_out(cases).items():
@@ -53,16 +59,51 @@ def taken_over(fit: Fit) -> list[float]:
     return errors
 
 
-def left_out_errors(fit: Fit, group: Callable[[Case], Hashable] = group) -> list[float]:
+def left_out_errors(
+    fit: Fit, group: Callable[[Case], Hashable] = group, steps: int = STEPS
+) -> list[float]:
     """Signed relative error of each run, timed under constants fitted without its own group."""
     x = fit.stored()
     fit.choose(x)
-    near = fit.linear(x)
-    cases = [run.case for run in fit.runs]
-    out = np.zeros(len(cases))
-    for name in {group(case) for case in cases}:
-        keep = np.array([group(case) != name for case in cases])
-        without = near.solved(x, keep.astype(float))
-        rows = [int(j) for j in np.flatnonzero(~keep)]
-        out[rows] = np.expm1(fit.log_times(without, rows) - fit.truth[rows])
+    of = [group(run.case) for run in fit.runs]
+    names = list(dict.fromkeys(of))
+    keep = np.array([[other != name for other in of] for name in names])
+    points = refits(fit, x, keep, steps)
+    out = np.zeros(len(of))
+    for name, point in zip(names, points, strict=True):
+        rows = [j for j, other in enumerate(of) if other == name]
+        out[rows] = np.expm1(fit.log_times(point, rows) - fit.truth[rows])
     return [float(one) for one in out]
+
+
+def refits(fit: Fit, start: Any, keep: Any, steps: int = STEPS) -> Any:
+    """The fit again for each line of ``keep``, on its runs alone: keys, a line each.
+
+    The first step is from ``start``, where one evaluation serves every line; each further one
+    evaluates every run at each line's own point. Which rematerialisation an unstated run takes
+    stays, since no fitted constant moves memory.
+
+    Args:
+        start: keys of the fit on all runs.
+        keep: which runs each fit has (fits, runs).
+    """
+    allowed = np.array([[_supported(fit, kept, k) for k in range(len(fit.keys))] for kept in keep])
+    near = [fit.linear(start)] * len(keep)
+    points = np.tile(start, (len(keep), 1))
+    for step in range(steps):
+        if step:
+            near = fit.linears(points)
+        reach = np.inf if step == 0 else REACH
+        points = np.array(
+            [
+                one.solved(x, kept.astype(float), may, reach=reach)
+                for one, x, kept, may in zip(near, points, keep, allowed, strict=True)
+            ]
+        )
+    return points
+
+
+def _supported(fit: Fit, kept: Any, key: int) -> bool:
+    """Whether the runs that are left still may have this constant of their own."""
+    rows = np.flatnonzero(kept & fit.rests_on[:, key])
+    return supported([fit.runs[int(j)].case for j in rows])

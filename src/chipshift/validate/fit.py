@@ -24,7 +24,7 @@ from chipshift.errors import InputError
 from chipshift.estimate.columns import Choice, Columns
 from chipshift.estimate.estimate import check_plan, choice_of
 from chipshift.estimate.groups import group_links
-from chipshift.estimate.score import AXES, Score, score
+from chipshift.estimate.score import AXES, held, memory, time_only
 from chipshift.estimate.setting import Setting, for_job, setting
 from chipshift.machines.names import parse_machine
 from chipshift.validate.case import Case
@@ -49,22 +49,25 @@ class Run:
     choices: list[Choice]
     chosen: int = 0
 
-    def score(self, constants: dict[str, Any], choice: int | None = None) -> Score:
-        """The score under other constants: floats, or arrays of several values at once."""
+    def under(self, constants: dict[str, Any]) -> Setting:
+        """The setting under other constants: floats, or arrays of several values at once."""
         s = self.setting
         stack = replace(s.stack, **constants)
-        s = replace(s, stack=for_job(stack, s.job, s.machine.chip.family))
-        return score(s, self.columns, self.choices[self.chosen if choice is None else choice])
+        return replace(s, stack=for_job(stack, s.job, s.machine.chip.family))
 
     def step_time_s(self, constants: dict[str, Any]) -> Any:
-        found = self.score(constants)
+        """Seconds of a step under other constants, as many as these are."""
+        s, choice = self.under(constants), self.choices[self.chosen]
+        found = time_only(s, self.columns, choice, held(s, self.columns, choice))
         return sum(found.time.values()) + sum(found.exposed[axis] for axis in AXES)
 
     def choose(self, constants: dict[str, Any]) -> None:
         """Take the least rematerialisation that fits under these constants."""
-        for i in range(len(self.choices)):
+        s = self.under(constants)
+        for i, choice in enumerate(self.choices):
             self.chosen = i
-            total = float(self.score(constants, i).memory["total"])
+            at = held(s, self.columns, choice)
+            total = float(memory(s, self.columns, choice, at)["total"])
             if total <= self.setting.usable_bytes:
                 return
 
@@ -136,14 +139,24 @@ def keys_of(cases: Sequence[Case], free: Sequence[Free]) -> list[Key]:
         out.append(Key(one, "stack", "", one.sd, len(mine), models(mine)))
         shared: dict[tuple[str, str], list[Case]] = {}
         for case in mine:
-            for scope, values in scopes_of(case).items():
-                for value in values[-1:]:  # of the releases that a run stands on, its own
-                    shared.setdefault((scope, value), []).append(case)
+            for place in own_scopes(case):
+                shared.setdefault(place, []).append(case)
         for (scope, value), members in sorted(shared.items()):
             if scope in one.spread and supported(members) and len(members) < len(mine):
                 sd = one.spread[scope]
                 out.append(Key(one, scope, value, sd, len(members), models(members)))
     return out
+
+
+def own_scopes(case: Case) -> list[tuple[str, str]]:
+    """The factors that a run speaks for: of the releases that it stands on, its own alone."""
+    return [(scope, values[-1]) for scope, values in scopes_of(case).items() if values]
+
+
+def speaks(case: Case, key: Key) -> bool:
+    """Whether a run is one of those that a fitted number rests on."""
+    mine = key.scope == "stack" or (key.scope, key.value) in own_scopes(case)
+    return mine and touches(key.free.name, case)
 
 
 def models(cases: Sequence[Case]) -> int:
@@ -168,7 +181,8 @@ class Fit:
         self.names = [one.name for one in free]
         self.share = np.array([one.share for one in free])
         self.keys = keys_of(cases, free)
-        self.of = np.array([self.names.index(key.free.name) for key in self.keys])
+        self.of = np.array([[key.free.name == name for name in self.names] for key in self.keys])
+        self.rests_on = np.array([[speaks(case, key) for key in self.keys] for case in cases])
         scopes = [scopes_of(case) for case in cases]
         self.uses = np.array(
             [[k.scope == "stack" or k.value in one[k.scope] for k in self.keys] for one in scopes]
@@ -188,14 +202,18 @@ class Fit:
         """The fit by label, to be stored."""
         return {key.label: round(float(z), 5) for key, z in zip(self.keys, x, strict=True)}
 
-    def constants(self, x: Floats, row: int, names: Sequence[str] = ()) -> dict[str, Any]:
-        """The constants that hold for a run; each of ``names`` an array with its own step last."""
-        used = np.where(self.uses[row], x, 0.0)
-        z = self.base[row] + np.bincount(self.of, used, len(self.names))
-        at = [np.full(len(names) + 1, one) if names else one for one in z]
-        for i, name in enumerate(names):
-            at[self.names.index(name)][i + 1] += STEP
-        free = zip(self.names, self.share, at, strict=True)
+    def constants(self, x: Floats, row: int, stepped: bool = False) -> dict[str, Any]:
+        """The constants that hold for a run: floats at one point, arrays at several.
+
+        Args:
+            x: one point, or one a line. Arrays have, for each point, one value and, where
+                ``stepped``, one more for each constant that has made a step.
+        """
+        z = self.base[row] + np.where(self.uses[row], x, 0.0) @ self.of
+        if stepped:
+            steps = np.vstack([np.zeros(len(self.names)), STEP * np.eye(len(self.names))])
+            z = (np.atleast_2d(z)[:, None, :] + steps).reshape(-1, len(self.names))
+        free = zip(self.names, self.share, z.T, strict=True)
         return FIXED.get(self.stack, {}) | {
             name: 1 / (1 + np.exp(-v)) if share else np.exp(v) for name, share, v in free
         }
@@ -205,16 +223,23 @@ class Fit:
         chosen = range(len(self.runs)) if rows is None else rows
         return np.array([math.log(self.runs[j].step_time_s(self.constants(x, j))) for j in chosen])
 
-    def slopes(self, x: Floats) -> tuple[Floats, Floats]:
-        """Log times at ``x``, and their derivatives by key, from one evaluation a run."""
-        logs = np.array(
-            [
-                np.log(run.step_time_s(self.constants(x, j, self.names)))
-                for j, run in enumerate(self.runs)
-            ]
-        )
-        by_name = (logs[:, 1:] - logs[:, :1]) / STEP
-        return logs[:, 0], by_name[:, self.of] * self.uses
+    def slopes(self, points: Floats) -> tuple[Floats, Floats]:
+        """Log times and their derivatives by key, from one evaluation of each run.
+
+        Args:
+            points: keys, a line for each point.
+
+        Returns:
+            Log times (points, runs) and derivatives (points, runs, keys).
+        """
+        logs, slopes = [], []
+        for j, run in enumerate(self.runs):
+            found = np.log(run.step_time_s(self.constants(points, j, stepped=True)))
+            found = found.reshape(len(points), len(self.names) + 1)
+            by_name = (found[:, 1:] - found[:, :1]) / STEP
+            logs.append(found[:, 0])
+            slopes.append(by_name @ self.of.T * self.uses[j])
+        return np.stack(logs, 1), np.stack(slopes, 1)
 
     def loss(self, x: Floats) -> float:
         size = np.abs(self.log_times(x) - self.truth)
@@ -253,8 +278,15 @@ class Fit:
 
     def linear(self, x: Floats) -> Linear:
         """The problem as it looks from ``x``."""
-        at, slope = self.slopes(x)
-        return Linear(x, at - self.truth, slope, self.weight, self.sd)
+        return self.linears(x[None])[0]
+
+    def linears(self, points: Floats) -> list[Linear]:
+        """The problem as it looks from each of several points, a line of ``points`` each."""
+        logs, slopes = self.slopes(points)
+        return [
+            Linear(x, at - self.truth, slope, self.weight, self.sd)
+            for x, at, slope in zip(points, logs, slopes, strict=True)
+        ]
 
 
 @dataclass(frozen=True)
