@@ -223,8 +223,8 @@ def finish(s: Setting, plan: Plan, found: Score, price: Price | None) -> Estimat
     total = rename(
         step_time(*parts.values(), *(found.exposed[axis] for axis in AXES)), "step_time_s"
     )
-    forward = rename(forward_flops_per_token(s.model, s.seq_len), "forward_flops_per_token")
-    matmul = forward - attention_flops_per_token(s.model, s.seq_len)
+    forward = rename(forward_flops_per_token(s.model, s.document_len), "forward_flops_per_token")
+    matmul = forward - attention_flops_per_token(s.model, s.document_len)
     flops = rename(training_flops_per_token(forward, matmul, s.trainable), "model_flops_per_token")
     rate = rename(throughput_per_chip(s.sequences, s.seq_len, total, chips),
                   "tokens_per_s_per_chip")  # fmt: skip
@@ -280,7 +280,7 @@ def recomputed_flops_per_token(s: Setting, plan: Plan) -> Number:
     policy = remat.policy(plan.remat, reruns_output=float(s.stack.reruns_output) > 0)
     total: Number = 0.0
     for (layer, count), kind in zip(s.model.layers, s.model.kind_prefixes, strict=True):
-        ops = layer_ops(layer, s.model.d_model, Cut(tokens=1.0, seq_len=s.seq_len))
+        ops = layer_ops(layer, s.model.d_model, Cut(tokens=1.0, seq_len=s.document_len))
         flops = flops_of([op for op in ops if policy.recomputes(op.name)])
         total = total + rename(flops, f"{kind}layer_recomputed_flops") * count * policy.every
     return rename(total, "recomputed_flops_per_token")

@@ -79,7 +79,7 @@ def plan_cut(s: Setting, plan: Plan) -> Cut:
     """How a plan cuts one forward pass of one microbatch."""
     return Cut(
         tokens=plan.microbatch * s.seq_len / plan.cp,
-        seq_len=s.seq_len,
+        seq_len=s.document_len,
         tp=float(plan.tp),
         ep=float(plan.ep),
         sp=float(plan.tp if plan.sequence_parallel else 1),

@@ -12,6 +12,7 @@ from chipshift.estimate.setting import Setting
 from chipshift.estimate.stack import Stack
 from chipshift.estimate.stage import held_layers
 from chipshift.estimate.work import EndWork, LayerWork, Times, absent, end_work, layer_work, plus
+from chipshift.models.adapters import LAUNCHES
 from chipshift.models.model import Layer, MoeMlp
 from chipshift.models.ops import Cut
 from chipshift.parallel import remat
@@ -42,9 +43,9 @@ def work(s: Setting, tp: Number, cp: Number, ep: Number, etp: Number, microbatch
     tokens = device_tokens(microbatch, s.seq_len, cp)
     sp = tp if sequence_parallel else 1.0
     imbalance = np.where(ep > 1, s.stack.moe_imbalance, 1.0)
-    cut = Cut(tokens, s.seq_len, tp, ep, sp, imbalance, etp)
+    cut = Cut(tokens, s.document_len, tp, ep, sp, imbalance, etp)
     layers = [
-        layer_work(layer, s.model.d_model, cut, s.kernels, s.stack, s.trainable)
+        layer_work(layer, s.model.d_model, cut, s.kernels, s.stack, s.trainable, s.adapters)
         for layer, _ in s.model.layers
     ]
     return Work(layers, end_work(s.model, cut, s.kernels, s.stack, s.trainable), tokens, sp)
@@ -119,7 +120,10 @@ def stage_pass(s: Setting, c: Columns, at: Stage, policy: remat.Policy) -> Pass:
         for i, times in enumerate((forward, again.times(policy.every), one.input_grad,
                                    one.weight_grad)):  # fmt: skip
             parts[i] = parts[i] + times.named(f"{kind}layer_{names[i]}").times(count)
-        ops = ops + count * launched_ops(layer, c.ep, s.stack)
+        launched = launched_ops(layer, c.ep, s.stack)
+        if s.adapters:
+            launched = launched + LAUNCHES * s.adapters.each_layer
+        ops = ops + count * launched
         for tensor in policy.offloaded:
             moved = moved + one.stored_elements.get(tensor, 0.0) * 2 * count * policy.every
     offload = moved * 2 / s.host_link_bytes_per_s if policy.offloaded else 0.0

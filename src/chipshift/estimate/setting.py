@@ -11,6 +11,7 @@ from chipshift.jobs.draft import FIELDS
 from chipshift.jobs.job import Assumed, Given, TrainJob
 from chipshift.jobs.plan import Plan
 from chipshift.machines.machine import Machine
+from chipshift.models.adapters import Adapters
 from chipshift.models.model import Model
 from chipshift.models.scope import refuse_untimed
 from chipshift.roofline.kernels import (
@@ -54,6 +55,8 @@ class Setting:
     Attributes:
         heavy_first: layer kinds stand in contiguous runs, so that a stage may hold only the
             heaviest kind; False where kinds alternate and every stage has the mean mix.
+        document_len: tokens that attention reaches over: a sequence, or a document packed into one.
+        adapters: low-rank ones beside frozen weights, None where every weight is trained.
         usable_bytes: memory that a program can allocate on a device.
     """
 
@@ -65,6 +68,8 @@ class Setting:
     bytes: Bytes
     sequences: Number
     seq_len: Number
+    document_len: Number
+    adapters: Adapters | None
     trainable: Number
     loss_chunks: Number
     devices: Number
@@ -122,6 +127,8 @@ def setting(job: TrainJob, machine: Machine, stack_name: str) -> Setting:
         bytes=sizes,
         sequences=float(job.sequences_per_step.value),
         seq_len=float(job.seq_len.value),
+        document_len=float(job.document_len or job.seq_len.value),
+        adapters=job.adapters,
         trainable=float(job.trainable_fraction),
         loss_chunks=float(job.loss_chunks),
         devices=float(machine.devices),
@@ -146,12 +153,24 @@ def for_job(constants: Stack, job: TrainJob, family: str) -> Stack:
             narrow_matmul_scale=constants.narrow_matmul_scale * constants.mxfp8_scale,
             grouped_scale=constants.grouped_scale / constants.mxfp8_scale,
         )
+    if any(f.kind == "eager_modules" for f in job.flags):
+        constants = eager(constants)
     older = any(f.kind == "attention_kernel" and f.value == "flash" for f in job.flags)
     if family != "tpu" or not older:
         return constants
     return replace(
         constants, attention_scale=constants.attention_scale * constants.plain_flash_scale
     )
+
+
+def eager(constants: Stack) -> Stack:
+    """The stack with a layer's modules run op by op in place of its fused kernels.
+
+    Passes of bf16, counted in Hugging Face transformers 4.57, modeling_llama.py: an RMSNorm that
+    casts, squares, averages, scales and casts back is 18, the residual's sum 3; a rotary embedding
+    multiplies twice, turns a half and adds; SiLU and the product are 5 where one kernel takes 3.
+    """
+    return replace(constants, norm_passes=21.0, rope_passes=10.0, activation_scale=5 / 3)
 
 
 def _contiguous(order: tuple[int, ...]) -> bool:
@@ -179,6 +198,8 @@ def explained(s: Setting) -> Setting:
         bytes=_byte_leaves(s),
         sequences=leaf(s.sequences, "sequences", "global_batch", stated(job.sequences_per_step)),
         seq_len=leaf(s.seq_len, "tokens", "seq_len", stated(job.seq_len)),
+        document_len=leaf(s.document_len, "tokens", "document_len", _said_of(job, "document_len"))
+        if job.document_len else leaf(s.seq_len, "tokens", "seq_len", stated(job.seq_len)),
         trainable=leaf(s.trainable, "1", "trainable_fraction", f"task {job.task}: {_trained(job)}"),
         loss_chunks=leaf(s.loss_chunks, "1", "loss_chunks", _said_of(job, "loss_chunks")),
         devices=leaf(s.devices, "devices", "devices", devices_source(machine)),

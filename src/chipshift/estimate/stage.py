@@ -62,7 +62,7 @@ def _laid_out(s: Setting, pp: int, chunks: tuple[int, ...]) -> Held:
         for kind in s.model.layer_order[at : at + size]:
             stages[number % pp][kind] += 1.0
         at += size
-    cut = Cut(1.0, float(plain(s.seq_len)))
+    cut = Cut(1.0, float(plain(s.document_len)))
     costs = [
         sum(float(plain(op.flops)) for op in layer_ops(layer, s.model.d_model, cut))
         for layer, _ in s.model.layers

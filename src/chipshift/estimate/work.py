@@ -10,6 +10,7 @@ from dataclasses import dataclass, replace
 from typing import Any
 
 from chipshift.estimate.stack import Stack
+from chipshift.models.adapters import Adapters, adapter_backward_bytes, adapter_forward_bytes
 from chipshift.models.model import Attention, Layer, Model, Recurrent
 from chipshift.models.ops import Cut, Op, end_ops, layer_ops
 from chipshift.parallel.remat import OP_TENSOR
@@ -183,16 +184,17 @@ def _passes(kind: str, stack: Stack) -> tuple[Number, Number]:
     }[kind]
 
 
-def _op_times(op: Op, kernels: Kernels, stack: Stack, trainable: Number
+def _op_times(op: Op, kernels: Kernels, stack: Stack, trainable: Number, maps: float = 0.0
               ) -> tuple[Times, Times, Times]:  # fmt: skip
-    """Forward, input gradient and weight gradient of one op."""
+    """Forward, input gradient and weight gradient of one op, with the adapters on its maps."""
     if op.kind in ("matmul", "grouped_matmul"):
         kernel = matmul_kernel_of(op, kernels, stack)
         forward, into_input, into_weight = matmul_s(op, kernel)
         cast = _cast_s(op, kernels, stack, kernel)
+        beside, back = _adapters_s(op, kernels, maps)
         return (
-            Times(matmul=rename(forward, f"{op.name}_forward_s"), memory=cast),
-            Times(matmul=rename(into_input, f"{op.name}_input_grad_s"), memory=cast),
+            Times(matmul=rename(forward, f"{op.name}_forward_s"), memory=plus(cast, beside)),
+            Times(matmul=rename(into_input, f"{op.name}_input_grad_s"), memory=plus(cast, back)),
             Times(matmul=rename(into_weight * trainable, f"{op.name}_weight_grad_s")),
         )
     if op.kind == "attention":
@@ -250,18 +252,39 @@ def _cast_s(op: Op, kernels: Kernels, stack: Stack, kernel: MatmulKernel) -> Num
     return rename(seconds, f"{op.name}_cast_s")
 
 
+def _adapters_s(op: Op, kernels: Kernels, maps: float) -> tuple[Number, Number]:
+    """Seconds of an op's adapters, forward and backward; 0 where it has none."""
+    if not maps:
+        return 0.0, 0.0
+    rows = op.m * op.groups
+    found = []
+    for name, moved in (
+        ("forward", adapter_forward_bytes(rows, op.k, op.n, maps)),
+        ("backward", adapter_backward_bytes(rows, op.k, op.n, maps)),
+    ):
+        seconds = roof.stream_time(moved, kernels.hbm_bytes_per_s, kernels.stream_e_hbm)
+        found.append(rename(seconds, f"{op.name}_adapters_{name}_s"))
+    return found[0], found[1]
+
+
 def layer_work(layer: Layer, d_model: Number, cut: Cut, kernels: Kernels, stack: Stack,
-               trainable: Number) -> LayerWork:  # fmt: skip
-    """Times and stored tensors of one layer for one microbatch."""
+               trainable: Number, adapters: Adapters | None = None) -> LayerWork:  # fmt: skip
+    """Times and stored tensors of one layer for one microbatch.
+
+    With ``adapters`` its own weights are frozen.
+    """
     ops = layer_ops(layer, d_model, cut)
     forward: dict[str, Times] = {}
     into_input, into_weight = Times(), Times()
     for op in ops:
-        f, i, w = _op_times(op, kernels, stack, trainable)
+        maps = adapters.on(op.name) if adapters else 0.0
+        f, i, w = _op_times(op, kernels, stack, trainable, maps)
         tensor = OP_TENSOR[op.name]
         forward[tensor] = forward.get(tensor, Times()) + f
         into_input, into_weight = into_input + i, into_weight + w
     stored = _stored(layer, d_model, cut, ops, stack)
+    if adapters:
+        stored = _kept_beside_frozen(stored, adapters)
     return LayerWork(forward, into_input, into_weight, stored, len(ops))
 
 
@@ -305,6 +328,20 @@ def _stored(layer: Layer, d_model: Number, cut: Cut, ops: list[Op], stack: Stack
                 read = read + rows
         sizes |= {"mlp_norm": read, "up": up, "activation": activated}
     return {name: rename(size, f"{name}_elements") for name, size in sizes.items()}
+
+
+READ_FOR = {
+    "attention_norm": ("qkv_proj", "q_down", "q_proj", "kv_down"),
+    "mlp_norm": ("mlp_up", "experts_up", "shared_up"),
+    "activation": ("mlp_down", "experts_down", "shared_down"),
+}
+"""Tensors that the backward pass reads for weight gradients alone, and of which maps."""
+
+
+def _kept_beside_frozen(stored: dict[str, Number], adapters: Adapters) -> dict[str, Number]:
+    """Without the inputs of frozen maps that no adapter shares: no gradient is made of them."""
+    unread = {t for t, maps in READ_FOR.items() if not any(adapters.on(op) for op in maps)}
+    return {tensor: size for tensor, size in stored.items() if tensor not in unread}
 
 
 def _of_mixer(mixer: Recurrent, stream: Number, cut: Cut) -> dict[str, Number]:

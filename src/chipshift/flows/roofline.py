@@ -78,7 +78,7 @@ def of_one_sequence(settings: Sequence[tuple[str, Setting]], sequences: float, t
 
 def _cut(s: Setting, sequences: Number, tp: Number, ep: Number) -> Cut:
     return Cut(
-        tokens=sequences * s.seq_len, seq_len=s.seq_len, tp=tp, ep=ep, sp=tp, etp=tp,
+        tokens=sequences * s.seq_len, seq_len=s.document_len, tp=tp, ep=ep, sp=tp, etp=tp,
         imbalance=s.stack.moe_imbalance if float(ep) > 1 else 1.0,
     )  # fmt: skip
 

@@ -69,6 +69,8 @@ def complete(draft: Draft, files: tuple[str, ...]) -> TrainJob:
         kv_replicated=draft.kv_replicated,
         task=task.value if task else "pretrain",
         trainable_fraction=draft.get("trainable_fraction") or 1.0,
+        adapters=draft.get("adapters"),
+        document_len=draft.get("document_len") or 0,
         loss_chunks=draft.get("loss_chunks") or 1,
         flags=tuple(draft.flags),
         understood=tuple(draft.understood),

@@ -48,6 +48,8 @@ FIELDS = {
     "nodes": "nodes",
     "task": "task",
     "trainable_fraction": "share of parameters trained",
+    "adapters": "adapters a layer",
+    "document_len": "tokens of a packed document",
     "loss_chunks": "pieces of the loss",
     "name": "name",
     "sharding": "data parallelism",

@@ -6,6 +6,7 @@ from dataclasses import dataclass
 from typing import Generic, TypeVar
 
 from chipshift.jobs.plan import Plan
+from chipshift.models.adapters import Adapters
 from chipshift.models.model import Model
 
 T = TypeVar("T")
@@ -64,7 +65,8 @@ class Flag:
             ``variable_length`` (batches whose shape varies), ``packed_documents`` (rows of fixed
             length with several documents), ``node_of_8``, ``tp_overlap``, ``dp_overlap``,
             ``ep_overlap``, ``expert_kernels``, ``dropless_moe``, ``cpu_offload``,
-            ``quantised_weights``, ``quantised_optimizer``, ``custom_code`` ...
+            ``eager_modules`` (modules run op by op), ``quantised_weights``,
+            ``quantised_optimizer``, ``custom_code`` ...
     """
 
     kind: str
@@ -117,8 +119,11 @@ class TrainJob:
         uneven_pp: the framework lets pipeline stages hold different numbers of layers.
         kv_replicated: the framework copies key/value heads where tp is a multiple of them.
         stack: the framework and compiler (architecture.md's Stack list).
-        task: ``pretrain``, ``sft`` or ``lora``; for lora see ``lora_rank``.
+        task: ``pretrain``, ``sft`` or ``lora``; for lora see ``adapters``.
         trainable_fraction: share of the matmul parameters whose gradients are computed.
+        adapters: low-rank ones beside frozen weights; None where there are none.
+        document_len: tokens of a document where several are packed into a sequence and attention
+            stays within each; 0 = a sequence is one document.
         loss_chunks: the LM head and loss are computed in this many pieces (1 = at once).
         host: anything the input pipeline says; unused so far.
         code: folder of the training code when the file or the user named it.
@@ -142,6 +147,8 @@ class TrainJob:
     kv_replicated: bool = True
     task: str = "pretrain"
     trainable_fraction: float = 1.0
+    adapters: Adapters | None = None
+    document_len: int = 0
     loss_chunks: int = 1
     flags: tuple[Flag, ...] = ()
     understood: tuple[Understood, ...] = ()

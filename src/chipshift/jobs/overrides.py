@@ -26,6 +26,7 @@ COUNTS = {
     "etp": "etp",
     "pp": "pp",
     "vpp": "vpp",
+    "document_len": "document_len",
     "loss_chunks": "loss_chunks",
 }
 WORDS = {

@@ -10,12 +10,14 @@ and "Automatic Mixed Precision" pages, 2026.
 
 from __future__ import annotations
 
+from collections import Counter
 from dataclasses import replace
 from typing import Any
 
 from chipshift.errors import InputError
 from chipshift.jobs.draft import Draft
 from chipshift.jobs.job import Assumed, Given, Stated
+from chipshift.models.adapters import Adapters, adapters_of
 from chipshift.models.count import params
 from chipshift.models.lora import RENAMED, Lora, matmul_share, saved_beside, trainable_params
 from chipshift.models.model import Attention, DenseMlp, Model, MoeMlp
@@ -158,11 +160,13 @@ def _adapters(draft: Draft) -> None:
         share = _by_kind(model, stated.value)
         why = f"module names of {model.architecture} are not known: adapters counted by kind"
         draft.note("trainable_fraction", f"{share:.3g}", why)
+        beside = _kinds_adapted(model, stated.value)
     else:
         lora = _translated(model, stated.value)
         try:
             share = matmul_share(model, lora).fraction
             trained = trainable_params(model, lora)
+            beside = adapters_of(model, lora)
         except InputError as error:
             file = stated.file if isinstance(stated, Given) else draft.file
             raise InputError(f"{file}: {error}") from None
@@ -170,6 +174,8 @@ def _adapters(draft: Draft) -> None:
             draft.note("modules_to_save", name, "only an embedding and a head are counted in full")
         draft.note("trained parameters", f"{trained:,}", "adapters and modules saved in full")
     draft.put("trainable_fraction", _like(stated, min(1.0, max(share, 1e-9))))
+    if share < 1:
+        draft.put("adapters", _like(stated, beside))
 
 
 ALL = "q k v o gate up down"
@@ -223,6 +229,17 @@ def _by_kind(model: Model, lora: Lora) -> float:
             if not lora.targets or any(name in _words(target) for target in lora.targets):
                 adapters += count * copies * lora.rank * (rows + columns)
     return adapters / total if total else 1.0
+
+
+def _kinds_adapted(model: Model, lora: Lora) -> Adapters:
+    """Adapters of a layer by the kind of each matrix, as ``_by_kind`` counts them."""
+    routed = any(isinstance(layer.mlp, MoeMlp) for layer, _ in model.layers)
+    up, down = ("experts_up", "experts_down") if routed else ("mlp_up", "mlp_down")
+    ops = {"q": "qkv_proj", "k": "qkv_proj", "v": "qkv_proj", "o": "out_proj",
+           "gate": up, "up": up, "down": down}  # fmt: skip
+    words = {word for target in lora.targets for word in _words(target)} or set(ops)
+    found = Counter(op for word, op in ops.items() if word in words)
+    return Adapters(tuple((op, float(n)) for op, n in sorted(found.items())))
 
 
 def _matrices(

@@ -47,6 +47,10 @@ def _job(job: TrainJob) -> dict[str, Any]:
         table["sequences_per_step"] = job.sequences_per_step.value
     table |= {"optimizer": job.optimizer.value, "stack": job.stack.value, "task": job.task}
     table |= {"trainable_fraction": job.trainable_fraction, "loss_chunks": job.loss_chunks}
+    if job.document_len:
+        table["document_len"] = job.document_len
+    if job.adapters is not None:
+        table["adapters"] = dict(job.adapters.maps)
     if job.code:
         table["code"] = job.code
     return table

@@ -24,7 +24,7 @@ class Cut:
 
     Attributes:
         tokens: rows of activations on the device, microbatch × seq_len / cp.
-        seq_len: whole sequence length (attention reaches over all of it).
+        seq_len: what attention reaches over: a whole sequence, or a document packed into one.
         tp: tensor parallel degree.
         ep: expert parallel degree.
         sp: degree by which the activations outside the matmuls are cut (tp, or 1).

@@ -78,7 +78,7 @@ def plan_of(row: Row, model: Model, inferred: Inferred) -> Plan:
         optimizer_sharding=sharding,
         schedule="interleaved" if vpp > 1 else "1f1b",
         cp_kind="ring" if stack in ("torchtitan", "maxtext") else "allgather",
-        sequence_parallel=p.get("sp") is not False or tp == 1,
+        sequence_parallel=tp == 1 or p.get("sp", stack != "automodel") is not False,
     )
 
 

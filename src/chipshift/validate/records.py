@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 import re
 from collections.abc import Iterable
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -24,6 +25,7 @@ from chipshift.validate.rows import (
     precision_of,
     remat_of,
 )
+from chipshift.validate.tuning import FineTuning, fine_tuning
 
 
 def read_records(path: Path) -> list[Case | Skip]:
@@ -58,10 +60,12 @@ def to_case(row: Row, file: str = "", line: int | None = None) -> Case | Skip:
     plans = plans_to_try(row, model, plan)
     if len(plans) > 1:
         fill(inferred, "tp and pp", "the least that fit", "no degree is stated")
-    remat = remat_of(row)
-    if remat is None:
+    tuned = fine_tuning(row)
+    inferred += tuned.inferred
+    remat = remat_of(row) or tuned.remat
+    if not remat:
         fill(inferred, "remat", "the least that fits", "not stated")
-    job = _job(row, model, plan, file, line, inferred)
+    job = _job(row, model, plan, tuned, file, line, inferred)
     source = str(row["source"])
     return Case(
         id=id_,
@@ -156,9 +160,17 @@ def _groups(row: Row, model: Model) -> tuple[str, ...]:
 
 
 def _job(
-    row: Row, model: Model, plan: Plan, file: str, line: int | None, inferred: Inferred
+    row: Row,
+    model: Model,
+    plan: Plan,
+    tuned: FineTuning,
+    file: str,
+    line: int | None,
+    inferred: Inferred,
 ) -> TrainJob:
     precision, why = precision_of(row)
+    if tuned.weights:
+        precision = replace(precision, weights=tuned.weights)
     optimizer, stated = optimizer_of(row)
     fill(inferred, "precision of weights, gradients and moments", "", why)
     if not stated:
@@ -181,13 +193,18 @@ def _job(
         plan=given(plan),
         task=task,
         trainable_fraction=0.0 if task == "lora" else 1.0,
+        adapters=tuned.adapters,
+        document_len=tuned.document_len,
         flags=_flags(row, file, line),
         assumed=tuple(inferred),
     )
 
 
 def _flags(row: Row, file: str, line: int | None) -> tuple[Flag, ...]:
-    """The attention kernel, where the notes of a PyTorch/XLA run name the older one."""
+    """What notes say of kernels: PyTorch/XLA's older attention; AutoModel without Transformer
+    Engine (TE), which is Hugging Face's modules run op by op (``force_hf`` of its recipes)."""
+    if row["stack"] == "automodel" and not re.search(r"\bTE\b", str(row.get("notes"))):
+        return (Flag("eager_modules", "notes", "no TE", file, line),)
     if row["stack"] in ("torch_xla", "torchax") and "flash attention" in str(row.get("notes")):
         return (Flag("attention_kernel", "notes", "flash", file, line),)
     return ()

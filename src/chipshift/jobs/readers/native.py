@@ -15,6 +15,7 @@ from chipshift.jobs.overrides import Overrides, typed
 from chipshift.jobs.settings import Setting
 from chipshift.jobs.source import Source
 from chipshift.jobs.toml_lines import key_lines, parse
+from chipshift.models.adapters import Adapters
 from chipshift.models.model import Model
 
 if TYPE_CHECKING:
@@ -28,7 +29,7 @@ PLAN = (
 )
 JOB = (
     *("seq_len", "tokens_per_step", "optimizer", "stack", "task", "trainable_fraction"),
-    *("loss_chunks",),
+    *("document_len", "loss_chunks"),
 )
 PRECISION: tuple[str, ...] = (
     "compute",
@@ -54,6 +55,11 @@ def read(source: Source, context: Context) -> Draft:
     if not context.model_named:
         draft.put("model", _model(table.model, source, lines))
     _take(draft, "job", table.job, JOB, lines)
+    if table.job.adapters is not None:
+        line = lines.get("job.adapters")
+        beside = Adapters(tuple(sorted((str(op), n) for op, n in table.job.adapters.items())))
+        draft.put("adapters", Given(beside, source.path, line))
+        _note(draft, "job.adapters", table.job.adapters, line)
     if table.job.sequences_per_step is not None:
         line = lines.get("job.sequences_per_step")
         draft.put("global_batch", Given(table.job.sequences_per_step, source.path, line))

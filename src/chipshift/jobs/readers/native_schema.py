@@ -15,6 +15,11 @@ Dtype = Literal[
     "fp32", "tf32", "bf16", "fp16", "fp8", "int8", "int4", "fp4", "mxfp4", "nvfp4", "none"
 ]
 
+AdaptedOp = Literal[
+    "qkv_proj", "q_down", "q_up", "kv_down", "kv_up", "out_proj", "mlp_up", "mlp_down",
+    "experts_up", "experts_down", "shared_up", "shared_down",
+]  # fmt: skip
+
 
 class _Table(BaseModel):
     model_config = ConfigDict(extra="forbid", strict=True)
@@ -52,6 +57,15 @@ class JobTable(_Table):
     )
     loss_chunks: int = Field(
         default=1, ge=1, le=MOST, description="Pieces the LM head and loss are cut in"
+    )
+    document_len: int = Field(
+        default=0,
+        ge=0,
+        le=10**9,
+        description="Tokens of a document packed into a sequence; 0 = a sequence is one",
+    )
+    adapters: dict[AdaptedOp, float] | None = Field(
+        default=None, description="Low-rank adapters of a layer by op, such as {qkv_proj = 3}"
     )
     code: str | None = Field(default=None, description="Folder of the training code")
 
