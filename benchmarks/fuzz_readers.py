@@ -6,12 +6,15 @@
 With atheris installed (``pip install atheris``; the compiled package, Linux and macOS) inputs are
 led by coverage of ``chipshift.jobs`` and ``chipshift.models``; without it, or with ``--engine
 random``, the same seeds are cut, joined and given odd bytes at random. Seeds are the files of the
-tests and of examples/. What fails is kept under ``--keep`` and the status is 1.
+tests and of examples/. Each input is read alone and beside a model and a DeepSpeed file, with and
+without ``--set``; what is read is written as a native file, which must read back. What fails is
+kept under ``--keep`` and the status is 1.
 """
 
 from __future__ import annotations
 
 import argparse
+import ast
 import contextlib
 import json
 import os
@@ -44,8 +47,61 @@ def seeds() -> list[tuple[str, bytes]]:
         for name, text in case.files.items()
     ]
     found += [(p.name, p.read_bytes()) for p in (ROOT / "examples").iterdir() if p.is_file()]
+    found += [(f"job{n}", text) for n, text in enumerate(_texts_of_tests())]
     presets = sorted((ROOT / "src/chipshift/models/presets").glob("*.json"))
     return found + [("config.json", path.read_bytes()) for path in presets[::8]]
+
+
+def _texts_of_tests() -> list[bytes]:
+    """Every text of several lines that a test of the readers holds, by its syntax tree."""
+    texts = set()
+    for file in sorted((ROOT / "tests/jobs").glob("test_*.py")):
+        for node in ast.walk(ast.parse(file.read_text())):
+            if isinstance(node, ast.Constant) and isinstance(node.value, str):
+                texts.add(node.value if node.value.count("\n") > 2 else "")
+    return [text.encode() for text in sorted(texts) if text]
+
+
+SETTINGS: tuple[dict[str, str], ...] = (
+    {},
+    {"devices": "16", "seq_len": "64"},
+    {"training.steps": "4", "model.hidden_size": "64"},
+    {"plan.tp": "2", "dp": "3"},
+    {"NNODES": "2", "job.name": "", "trainer.devices": "[0, 1]"},
+    {"model.num_hidden_layers": "-1", "a.b.c": "${a.b.c}", "machine": "h100*0"},
+)
+
+
+def whole(path: Path, settings: dict[str, str]) -> None:
+    """Read a job, write it as a native file, and read that."""
+    from chipshift.errors import InputError
+    from chipshift.jobs.read import read_job
+    from chipshift.jobs.write import to_toml
+
+    job = read_job([str(path)], overrides=settings)
+    native = path.with_name(f"{path.name}.native")
+    native.write_text(to_toml(job), encoding="utf8")
+    try:
+        read_job([str(native)])
+    except InputError as error:
+        raise AssertionError(f"its native file is refused: {error}") from None
+    finally:
+        native.unlink()
+
+
+def together(path: Path) -> None:
+    """Read a file beside a model and a DeepSpeed file, either of which may be its own."""
+    from chipshift.jobs.read import read_job
+
+    beside = [str(path.with_name(name)) for name in ("beside-model.json", "ds_config.json")]
+    read_job([str(path), *beside])
+
+
+def lay_beside(folder: Path) -> None:
+    """The files that ``together`` names."""
+    presets = ROOT / "src/chipshift/models/presets"
+    (folder / "beside-model.json").write_bytes(sorted(presets.glob("*.json"))[0].read_bytes())
+    (folder / "ds_config.json").write_text('{"zero_optimization": {"stage": 3}}')
 
 
 def check(path: Path) -> None:
@@ -55,11 +111,13 @@ def check(path: Path) -> None:
         Exception: whatever a reader let out that is not its one sentence, or took too long.
     """
     from chipshift.errors import InputError
-    from chipshift.jobs.read import read_job
     from chipshift.models.hf import read_config
     from chipshift.models.lora import read_lora
 
-    readers: list[Callable[[], object]] = [lambda: read_job([str(path)])]
+    settings = SETTINGS[path.stat().st_size % len(SETTINGS)]
+    readers: list[Callable[[], object]] = [lambda: whole(path, {}), lambda: together(path)]
+    if settings:
+        readers.append(lambda: whole(path, settings))
     if path.suffix == ".json":
         readers += [lambda: read_config(path), lambda: read_lora(path)]
     for reader in readers:
@@ -100,6 +158,7 @@ class Harness:
 
     def __init__(self, keep: Path) -> None:
         self.folder = Path(tempfile.mkdtemp(prefix="fuzz-"))
+        lay_beside(self.folder)
         self.keep = keep
         self.tried = 0
         self.failed: dict[str, Path] = {}
@@ -126,15 +185,15 @@ class Harness:
             path.unlink(missing_ok=True)
 
     def report(self, began: float) -> None:
-        seconds = time.monotonic() - began
+        seconds = time.process_time() - began
         summary = {"inputs": self.tried, "seconds": round(seconds, 1), "failed": len(self.failed)}
         print(json.dumps(summary), flush=True)
 
 
 def run_random(harness: Harness, seconds: float, seed: int) -> None:
-    """Mutations of the seeds for so long."""
-    rng, known, began = random.Random(seed), seeds(), time.monotonic()
-    while time.monotonic() - began < seconds:
+    """Mutations of the seeds for so much CPU time."""
+    rng, known, began = random.Random(seed), seeds(), time.process_time()
+    while time.process_time() - began < seconds:
         name, text = rng.choice(known)
         harness.one(name, mutated(text, rng.choice(known)[1], rng))
     harness.report(began)
@@ -152,12 +211,12 @@ def run_atheris(harness: Harness, seconds: float, seed: int) -> None:
     for number, (name, text) in enumerate(known):
         if name in names:
             (corpus / str(number)).write_bytes(bytes([names.index(name)]) + text)
-    began = time.monotonic()
+    began = time.process_time()
 
     def target(data: bytes) -> None:
         if data:
             harness.one(names[data[0] % len(names)], data[1:])
-        if time.monotonic() - began > seconds:
+        if time.process_time() - began > seconds:
             harness.report(began)
             sys.stdout.flush()
             os._exit(1 if harness.failed else 0)
@@ -183,7 +242,7 @@ def _imported() -> Iterator[object]:
 def main() -> int:
     """Status 1 when any input let out more than a sentence."""
     parser = argparse.ArgumentParser(description=__doc__.split("\n")[0])
-    parser.add_argument("--seconds", type=float, default=120.0)
+    parser.add_argument("--seconds", type=float, default=120.0, help="CPU time")
     parser.add_argument("--engine", choices=("auto", "atheris", "random"), default="auto")
     parser.add_argument("--seed", type=int, default=1)
     parser.add_argument("--keep", type=Path, default=Path("out/fuzz"))

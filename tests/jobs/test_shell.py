@@ -34,6 +34,7 @@ def words(script: str, **fixed: str) -> list[str]:
         ("X=a.b.c\nrun ${X%.*} ${X%%.*} ${X#*.}", ["run", "a.b", "a", "b.c"]),
         ("X=a.b.c\nrun ${X/./-} ${X^^} ${#X}", ["run", "a-b.c", "A.B.C", "5"]),
         ("f() { run $1 $2; }\nf x y", ["run", "x", "y"]),
+        ("f() { run ${00:-none} ${01}; }\nf x", ["run", "none", "x"]),
         ("export N=4\nM=$N\nrun $M", ["run", "4"]),
         ("if [ $X -gt 3 ]; then run big; else run small; fi", ["run", "small"]),
         ("X=5\nif [[ $X -gt 3 && $X != 9 ]]; then run big; else run small; fi", ["run", "big"]),

@@ -84,9 +84,8 @@ class Environment:
         if name in self.fixed:
             self.used_fixed.add(name)
             return Field(self.fixed[name], 0)
-        if name.isdigit() and name != "0":
-            at = int(name[:6]) - 1
-            return self.positional[at] if at < len(self.positional) else None
+        if name.isdecimal() and (number := int(name[:6])) > 0:  # ${00} is $0, the script's name
+            return self.positional[number - 1] if number <= len(self.positional) else None
         if name in ("@", "*"):
             return list(self.positional)
         if name == "#":
