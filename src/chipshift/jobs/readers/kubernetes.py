@@ -1,4 +1,4 @@
-"""A Kubernetes manifest (Job, JobSet, PyTorchJob, Pod): the command its container starts.
+"""A Kubernetes manifest (Job, JobSet, PyTorchJob, RayJob ...): the command its container starts.
 
 Keys: Kubernetes, "Jobs" and "Define a Command and Arguments"; Kubeflow, PyTorchJob; Google Cloud,
 GKE node selectors for accelerators, 2026.
@@ -16,16 +16,20 @@ from chipshift.jobs.context import Context
 from chipshift.jobs.draft import Draft
 from chipshift.jobs.job import Given, Understood
 from chipshift.jobs.launch import CHIPS
+from chipshift.jobs.readers.kubernetes_pods import TPU, Pods, pods_of, trainers
+from chipshift.jobs.recognise import recognise
 from chipshift.jobs.settings import as_integer
 from chipshift.jobs.source import Source
 from chipshift.jobs.yaml_lines import Document, parse
+from chipshift.machines import chip
+from chipshift.machines.instances import instance_named
 from chipshift.machines.names import parse_machine
 
-COUNTS = ("replicas", "parallelism", "completions", "numNodes", "minMember")
-DEVICES = ("nvidia.com/gpu", "amd.com/gpu", "google.com/tpu", "aws.amazon.com/neuron")
-
 TPU_KIND = "cloud.google.com/gke-tpu-accelerator"
-TPU_TOPOLOGY = "cloud.google.com/gke-tpu-topology"
+TPU_TOPOLOGIES = (
+    "cloud.google.com/gke-tpu-topology",
+    "cloud.google.com/gke-tpu-slice-topology",  # a slice made of smaller ones
+)
 TPUS = {
     "tpu7x": "v7x",
     "tpu-v6e-slice": "v6e",
@@ -37,27 +41,76 @@ TPUS = {
 
 
 def read(source: Source, context: Context) -> Draft:
-    """Read one manifest; see ``readers/__init__``."""
+    """Read one manifest; see ``readers/__init__``.
+
+    Raises:
+        InputError: it starts nothing and asks for no accelerators, or it starts what cannot be
+            read.
+    """
     from chipshift.jobs.read import read_draft
 
-    drafts = []
-    for document in parse(source):
+    source = _with_variables(source, context)
+    documents = parse(source)
+    _mounted(documents, source, context)
+    drafts, refusals, machines = [], [], []
+    for document in documents:
         for path, container in _containers(document.tree, ""):
             script = _script(container, path, document, source.path)
-            if script is None:
+            if script is None or not _known(script):
                 continue
             try:
                 draft = read_draft(script, context)
-            except InputError:
+            except InputError as error:
+                refusals.append(error)
                 continue
             _machine(draft, document)
             drafts.append(draft)
-    if not drafts:
+        alone = Draft(source.path, "launch script")
+        _machine(alone, document)
+        if alone.values:
+            machines.append(alone)
+    if not drafts and refusals:
+        raise refusals[0]
+    found = drafts or machines  # what an unknown program is started on is known all the same
+    if not found:
         raise InputError(
             f"{source.path} starts no training command known here; expected a manifest whose "
             "container does, or the training file beside it"
         )
-    return drafts[0]
+    return max(found, key=lambda draft: len(draft.values))  # sidecars say little
+
+
+def _known(script: Source) -> bool:
+    try:
+        recognise(script)
+    except InputError:
+        return False
+    return True
+
+
+def _with_variables(source: Source, context: Context) -> Source:
+    """``$NODES`` and ``${NODES}`` of a manifest for ``envsubst``, by what ``--set`` gives."""
+
+    def value(match: re.Match[str]) -> str:
+        given = context.overrides.variable(match.group(1) or match.group(2))
+        return match.group() if given is None else given
+
+    text = re.sub(r"\$(?:\{(\w+)\}|([A-Za-z_]\w*))", value, source.text)
+    return Source(source.path, text)
+
+
+def _mounted(documents: list[Document], source: Source, context: Context) -> None:
+    """Files that the manifest itself mounts: the entries of its ConfigMaps."""
+    for document in documents:
+        tree = document.tree
+        if not isinstance(tree, dict) or tree.get("kind") != "ConfigMap":
+            continue
+        data = tree.get("data")
+        for name, text in (data if isinstance(data, dict) else {}).items():
+            if isinstance(text, str) and str(name) not in context.beside:
+                line = document.lines.get(f"data.{name}", 0)
+                mounted = Source(f"{source.path} ({name})", "\n" * line + text)
+                context.beside = {**context.beside, str(name): mounted}
 
 
 def _containers(tree: Any, path: str, depth: int = 0) -> Iterator[tuple[str, dict[str, Any]]]:
@@ -65,7 +118,9 @@ def _containers(tree: Any, path: str, depth: int = 0) -> Iterator[tuple[str, dic
     if depth > 40:
         return
     if isinstance(tree, dict):
-        if isinstance(tree.get("command"), list) or isinstance(tree.get("args"), list):
+        starts = isinstance(tree.get("command"), list) or isinstance(tree.get("args"), list)
+        ray = "rayClusterSpec" in tree and isinstance(tree.get("entrypoint"), str)
+        if starts or ray:
             yield path, tree
         for key, value in tree.items():
             yield from _containers(value, f"{path}.{key}" if path else str(key), depth + 1)
@@ -81,6 +136,10 @@ def _list(value: Any) -> list[Any]:
 def _script(container: dict[str, Any], path: str, document: Document, file: str) -> Source | None:
     """The container's command as a script whose lines are the manifest's."""
     words = [str(word) for key in ("command", "args") for word in _list(container.get(key))]
+    if not words and isinstance(container.get("entrypoint"), str):
+        line = document.lines.get(f"{path}.entrypoint", 1)
+        text = container["entrypoint"]
+        return Source(file, "#!/bin/bash" + "\n" * (line if "\n" in text else line - 1) + text)
     if not words:
         return None
     exports = [
@@ -89,6 +148,8 @@ def _script(container: dict[str, Any], path: str, document: Document, file: str)
         if isinstance(entry, dict) and {"name", "value"} <= set(entry)
         if str(entry["name"]).isidentifier()
     ]
+    env = {entry["name"]: str(entry["value"]) for entry in _list(container.get("env"))
+           if isinstance(entry, dict) and {"name", "value"} <= set(entry)}  # fmt: skip
     at = next((i for i, word in enumerate(words) if re.fullmatch(r"-\w*c", word)), None)
     if at is not None and at + 1 < len(words):
         text = words[at + 1]
@@ -99,109 +160,118 @@ def _script(container: dict[str, Any], path: str, document: Document, file: str)
     else:
         text = " ".join(shlex.quote(word) for word in words)
         line = document.lines.get(f"{path}.command", document.lines.get(f"{path}.args", 1)) - 1
+    for name, value in env.items():  # Kubernetes itself fills in $(NAME), before any shell
+        text = text.replace(f"$({name})", value)
     head = "#!/bin/bash; " + "; ".join(exports) if not exports else "; ".join(exports)
     return Source(file, head + "\n" * max(1, line) + text)
 
 
 def _machine(draft: Draft, document: Document) -> None:
     """Pods × accelerators a pod, and the chip that a node selector names."""
-    found: dict[str, tuple[Any, int | None]] = {}
     for path, line in document.lines.items():
-        value = _value(document.tree, path)
-        last = path.rsplit(".", 1)[-1]
-        for name in (*DEVICES, *COUNTS):
-            if path.endswith(f".{name}") or last == name:
-                found.setdefault(name, (value, line))
-        if "accelerator" in last and isinstance(value, str):
+        value, last = _value(document.tree, path), path.rsplit(".", 1)[-1]
+        if isinstance(value, str) and ("accelerator" in last or last.endswith("instance-type")):
             _chip(draft, value, line)
-    if _slice(draft, document, found):
+    working = trainers(pods_of(document.tree))
+    if not working:
         return
-    each = next((found[name] for name in DEVICES if name in found), None)
-    counted = max((as_integer(found[n][0]) or 1 for n in COUNTS if n in found), default=1)
-    pods = _pods(document.tree) or counted
-    count = as_integer(each[0]) if each is not None else None
-    if each is None or not count:
-        at = next((found[name][1] for name in COUNTS if name in found), None)
+    first = working[0]
+    at = _line(document, first)
+    for key, text in dict(entry for pods in working for entry in pods.unset).items():
+        name = re.sub(r"\W", "", text)
+        draft.note(key, text, f"nothing sets it: --set {name}=N, or --on MACHINE")
+    if any(pods.unset for pods in working) or _slice(draft, document, working):
+        return
+    pods, total = sum(one.count for one in working), sum(one.count * one.each for one in working)
+    if not total:
+        per = _processes(document)
+        if per is not None and not draft.given("devices_per_node"):
+            draft.put("devices_per_node", Given(per[0], draft.file, per[1]))
         if pods > 1 and draft.given("devices_per_node") and not draft.given("nodes"):
             # torchrun is told its processes alone: each pod runs it
             draft.put("nodes", Given(pods, draft.file, at))
             draft.understood.append(Understood("pods", str(pods), draft.file, at, "nodes"))
         return
-    if "devices_per_node" not in draft.values:
-        draft.put("devices_per_node", Given(count, draft.file, each[1]))
-    if not draft.given("nodes"):
-        draft.put("nodes", Given(pods, draft.file, each[1]))
-    shown = f"{pods} × {count}"
-    draft.understood.append(Understood("accelerators", shown, draft.file, each[1], "devices"))
+    shown = " + ".join(f"{one.count} × {one.each}" for one in working)
+    if first.resource == TPU and (kind := _tpu(document)):
+        devices = total * chip(TPUS[kind]).devices_per_chip
+        draft.put("machine", Given(f"{TPUS[kind]}*{total}", draft.file, at))
+        draft.put("devices", Given(devices, draft.file, at))
+        entry = Understood("TPU chips", shown, draft.file, at, f"{devices} devices")
+        draft.understood.append(entry)
+        return
+    alike = len({one.each for one in working}) == 1
+    if alike and "devices_per_node" not in draft.values:
+        draft.put("devices_per_node", Given(first.each, draft.file, at))
+    if alike and not draft.given("nodes"):
+        draft.put("nodes", Given(pods, draft.file, at))
+    if not alike and not draft.given("devices"):
+        draft.put("devices", Given(total, draft.file, at))
+    draft.understood.append(Understood("accelerators", shown, draft.file, at, "devices"))
 
 
-def _pods(tree: Any) -> int:
-    """Pods of a job with roles or replicated jobs; 0 where the manifest is of another kind.
-
-    A PyTorchJob's master trains as its workers do; an MPIJob's launcher does not. The job may stand
-    in another kind's template (an AppWrapper's component).
-    """
-    return next(filter(None, map(_pods_of, _tables(tree))), 0)
-
-
-def _tables(tree: Any, depth: int = 0) -> Iterator[dict[str, Any]]:
-    """Every table, outer ones first."""
-    if isinstance(tree, dict) and depth <= 40:
-        yield tree
-    for value in tree.values() if isinstance(tree, dict) else _list(tree):
-        if depth <= 40:
-            yield from _tables(value, depth + 1)
+def _line(document: Document, pods: Pods) -> int | None:
+    """Where a kind of pod asks for its accelerators, or stands."""
+    for path, line in document.lines.items():
+        if path.startswith(pods.path) and pods.resource and path.endswith(f".{pods.resource}"):
+            return line
+    return document.lines.get(pods.path)
 
 
-def _pods_of(spec: dict[str, Any]) -> int:
-    """Pods of one job's spec."""
-    roles = next((v for k, v in spec.items() if str(k).lower().endswith("replicaspecs")), None)
-    if isinstance(roles, dict):
-        return sum(_count(role, "replicas") for k, role in roles.items() if k != "Launcher")
-    if isinstance(roles, list):  # v1alpha1: each names its own role
-        return sum(_count(role, "replicas") for role in roles)
-    sizes = []
-    for job in _list(spec.get("replicatedJobs")):
-        template = job.get("template") if isinstance(job, dict) else None
-        inner = template.get("spec") if isinstance(template, dict) else None
-        sizes.append(_count(job, "replicas") * _count(inner, "parallelism"))
-    return max(sizes, default=0)
+def _processes(document: Document) -> tuple[int, int] | None:
+    """Processes a pod that the job's own field gives, and its line."""
+    for path, line in document.lines.items():
+        if path.rsplit(".", 1)[-1] in ("nprocPerNode", "numProcPerNode", "slotsPerWorker"):
+            count = as_integer(_value(document.tree, path))
+            if count is not None and count > 0:
+                return count, line
+    return None
 
 
-def _count(table: Any, key: str) -> int:
-    value = as_integer(table.get(key)) if isinstance(table, dict) else None
-    return 1 if value is None else max(0, value)
+def _tpu(document: Document) -> str:
+    """The value of GKE's accelerator selector, where it is a TPU known here."""
+    for path in document.lines:
+        if path.endswith(f".{TPU_KIND}"):
+            kind = str(_value(document.tree, path))
+            return kind if kind in TPUS else ""
+    return ""
 
 
-def _slice(draft: Draft, document: Document, found: dict[str, tuple[Any, int | None]]) -> bool:
+def _slice(draft: Draft, document: Document, working: list[Pods]) -> bool:
     """A TPU slice by its node selectors: the topology counts chips, not what each pod asks for.
 
     A chip may be several devices to JAX (two on tpu7x), and so to a batch a device.
     """
-    named: dict[str, tuple[str, int]] = {}
-    for path, line in document.lines.items():
-        for selector in (TPU_KIND, TPU_TOPOLOGY):
-            if path.endswith(f".{selector}"):
-                named.setdefault(selector, (str(_value(document.tree, path)), line))
-    if len(named) < 2 or named[TPU_KIND][0] not in TPUS:
+    kind = _tpu(document)
+    named = {
+        path: line
+        for path, line in document.lines.items()
+        if any(path.endswith(f".{selector}") for selector in TPU_TOPOLOGIES)
+    }
+    if not kind or not named:
         return False
-    topology, line = named[TPU_TOPOLOGY]
-    text = f"{TPUS[named[TPU_KIND][0]]}:{topology}"
+    path, line = next(iter(named.items()))
+    text = f"{TPUS[kind]}:{_value(document.tree, path)}"
+    slices = max(1, sum(one.slices for one in working if one.resource in (TPU, "")))
+    text += f"*{slices}" if slices > 1 else ""
     try:
         machine = parse_machine(text)
     except InputError:
         return False
-    slices = as_integer(found["replicas"][0]) if "replicas" in found else 1
-    devices = machine.devices * max(1, slices or 1)
-    draft.put("devices", Given(devices, draft.file, line))
-    if slices in (None, 0, 1):
-        draft.put("machine", Given(text, draft.file, line))
-    shown = f"{max(1, slices or 1)} × {text}"
-    draft.understood.append(Understood("slices", shown, draft.file, line, f"{devices} devices"))
+    draft.put("devices", Given(machine.devices, draft.file, line))
+    draft.put("machine", Given(text, draft.file, line))
+    entry = Understood("slices", text, draft.file, line, f"{machine.devices} devices")
+    draft.understood.append(entry)
     return True
 
 
 def _chip(draft: Draft, value: str, line: int | None) -> None:
+    instance = instance_named(value)
+    if instance is not None:
+        found = Understood("instance", value, draft.file, line, f"chip {instance.chip}")
+        draft.put("chip", Given(instance.chip, draft.file, line))
+        draft.understood.append(found)
+        return
     for word in re.split(r"[^a-z0-9]+", value.lower()):
         if word in CHIPS:
             draft.put("chip", Given(CHIPS[word], draft.file, line))
