@@ -185,7 +185,7 @@ def test_the_written_step_runs(users_folder: Path) -> None:
     pytest.importorskip("jax")
     from dataclasses import replace
 
-    from chipshift.compiled.step.write import source
+    from chipshift.compiled.writing.write import source
     from tests.compiled.small import DENSE, config
 
     cfg = replace(config(DENSE, (1, 2, 1, 1, 1)), remat="none", attention="splash")

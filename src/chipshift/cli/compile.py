@@ -296,7 +296,7 @@ def write_step(path: str, request: Request) -> None:
     Raises:
         InputError: the program is not the built-in step, or the file cannot be written.
     """
-    from chipshift.compiled.step.write import source
+    from chipshift.compiled.writing.write import source
 
     if request.config is None:
         raise InputError("--write: only the step that chipshift builds for a job can be written")

@@ -20,14 +20,14 @@ from chipshift.compiled.step.sharding import BATCH, gathered
 MASKED = -1e30  # not -inf: a row with no visible key must stay finite
 
 
-def rotate(x_BSHD: Any, theta: float, interleaved: bool) -> Any:
-    """Rotary position embedding over the whole head width, in fp32."""
+def rotate(cfg: Config, block: Block, x_BSHD: Any) -> Any:
+    """Rotary position embedding over the whole width of ``x``, in fp32."""
     width, length = x_BSHD.shape[-1], x_BSHD.shape[1]
-    inverse = theta ** (-jnp.arange(0, width, 2, dtype=jnp.float32) / width)
+    inverse = block.rope_theta ** (-jnp.arange(0, width, 2, dtype=jnp.float32) / width)
     angle = jnp.arange(length, dtype=jnp.float32)[:, None, None] * inverse
     cos, sin = jnp.cos(angle), jnp.sin(angle)
     x = x_BSHD.astype(jnp.float32)
-    if interleaved:
+    if cfg.variant.interleaved_rope:
         first, second = x[..., 0::2], x[..., 1::2]
     else:
         first, second = jnp.split(x, 2, axis=-1)
@@ -51,7 +51,7 @@ def attend(mesh: Mesh, cfg: Config, block: Block, q_BSHD: Any, k_BTKD: Any, v_BT
 
     def local_attention(q: Any, k: Any, v: Any) -> Any:
         start = jax.lax.axis_index("cp") * q.shape[1]
-        return blockwise(q, k, v, start, block.window, cfg.variant.attention_cap)
+        return blockwise(cfg, block, q, k, v, start)
 
     context = jax.shard_map(
         local_attention,
@@ -63,8 +63,9 @@ def attend(mesh: Mesh, cfg: Config, block: Block, q_BSHD: Any, k_BTKD: Any, v_BT
     return checkpoint_name(context, "context")
 
 
-def blockwise(q_BSHD: Any, k_BTKD: Any, v_BTKD: Any, start: Any, window: Any, cap: float) -> Any:
-    """Attention in blocks of queries, so that scores of a block only are alive at once."""
+def blockwise(cfg: Config, block: Block, q_BSHD: Any, k_BTKD: Any, v_BTKD: Any, start: Any) -> Any:
+    """Attention in blocks of queries, the first at position ``start``, so that scores of a block
+    only are alive at once."""
     B, S, H, D = q_BSHD.shape
     T, K, Dv = v_BTKD.shape[1:]
     rows = next(n for n in (512, 256, 128, S) if S % n == 0)
@@ -73,13 +74,13 @@ def blockwise(q_BSHD: Any, k_BTKD: Any, v_BTKD: Any, start: Any, window: Any, ca
     def one(carry: None, args: Any) -> tuple[None, Any]:
         index, q = args
         scores = jnp.einsum("bskgd,btkd->bkgst", q, k_BTKD, preferred_element_type=jnp.float32)
-        if cap:
-            scores = cap * jnp.tanh(scores / cap)
+        if cfg.variant.attention_cap:
+            scores = cfg.variant.attention_cap * jnp.tanh(scores / cfg.variant.attention_cap)
         query = start + index * rows + jnp.arange(rows)[:, None]
         key = jnp.arange(T)[None, :]
         visible = key <= query
-        if window is not None:
-            visible &= key > query - window
+        if block.window is not None:
+            visible &= key > query - block.window
         weights = jax.nn.softmax(jnp.where(visible, scores, MASKED), axis=-1).astype(q.dtype)
         return carry, jnp.einsum("bkgst,btkd->bskgd", weights, v_BTKD)
 

@@ -85,12 +85,12 @@ class Config:
     Attributes:
         segments: ``(unit, repeats)``: each segment scans ``repeats`` times over the blocks of
             ``unit``, so that a block compiles once however deep the network is.
-        mesh: sizes of the axes of ``MESH_AXES`` (sharding.py).
+        mesh: sizes of the axes of ``MESH_AXES``.
         slices: slices joined by the data-center network.
         ep_from: the plan's axis that the expert axis was taken out of, ``fsdp`` or ``dp``.
         batch: sequences of one microbatch over all devices.
         capacity: slots an expert keeps for tokens, as a multiple of a perfectly even routing.
-        remat: a policy of ``remat.py``.
+        remat: a policy of ``remat_names.py``.
         zero: optimizer state also sharded over dp.
         attention: ``splash`` (Pallas kernel, TPU) or ``blockwise`` (plain JAX, anywhere).
     """

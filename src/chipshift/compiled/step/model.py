@@ -15,9 +15,11 @@ from jax.ad_checkpoint import checkpoint_name
 from jax.sharding import Mesh
 from jax.sharding import PartitionSpec as P
 
-from chipshift.compiled.step import moe, remat
+from chipshift.compiled.step import moe
 from chipshift.compiled.step.attention import attend, rotate
 from chipshift.compiled.step.config import Block, Config
+from chipshift.compiled.step.remat import offloading
+from chipshift.compiled.step.remat_names import checkpoint_names
 from chipshift.compiled.step.sharding import (
     BATCH,
     Weight,
@@ -41,7 +43,9 @@ def block_weights(cfg: Config, block: Block) -> dict[str, Weight]:
     if cfg.variant.post_norms:
         w |= {"attention_post_norm": Weight((M,)), "mlp_post_norm": Weight((M,))}
     if block.kv_rank is None:
-        heads = 1 if K % cfg.mesh[4] == 0 else None  # too few key heads: whole on every tp device
+        heads: int | None = 1
+        if K % cfg.mesh[4]:  # too few key heads: whole on every tp device
+            heads = None
         w["q"] = Weight((M, H, D), tp=1, fsdp=0)
         w["k"] = Weight((M, K, D), tp=heads, fsdp=0)
         w["v"] = Weight((M, K, Dv), tp=heads, fsdp=0)
@@ -66,7 +70,7 @@ def block_weights(cfg: Config, block: Block) -> dict[str, Weight]:
     if block.out_bias:
         w["o_bias"] = Weight((M,))
     if block.mlp_width:
-        w |= _mlp_weights(M, block.mlp_width, block.gated, "")
+        w |= _mlp_weights(cfg, block, block.mlp_width, "")
     if block.experts:
         E, F = block.experts, block.expert_width
         w["router"] = Weight((M, E))
@@ -75,15 +79,16 @@ def block_weights(cfg: Config, block: Block) -> dict[str, Weight]:
         w["expert_up"] = Weight((E, M, F if block.gated else 0), ep=0, fsdp=1, tp=2)
         w["expert_down"] = Weight((E, F, M), ep=0, fsdp=2, tp=1)
         if block.shared_width:
-            w |= _mlp_weights(M, block.shared_width, block.gated, "shared_")
+            w |= _mlp_weights(cfg, block, block.shared_width, "shared_")
         if block.shared_gate:
             w["shared_router"] = Weight((M, 1))
     return w
 
 
-def _mlp_weights(M: int, F: int, gated: bool, prefix: str) -> dict[str, Weight]:
+def _mlp_weights(cfg: Config, block: Block, F: int, prefix: str) -> dict[str, Weight]:
+    M = cfg.d_model
     w = {prefix + "gate": Weight((M, F), tp=1, fsdp=0)}
-    if gated:
+    if block.gated:
         w[prefix + "up"] = Weight((M, F), tp=1, fsdp=0)
     w[prefix + "down"] = Weight((F, M), tp=0, fsdp=1)
     return w
@@ -128,7 +133,9 @@ def norm(cfg: Config, x: Any, weight: Any) -> Any:
     """RMS norm in fp32, cast back."""
     x32 = x.astype(jnp.float32)
     scale = jax.lax.rsqrt(jnp.mean(x32 * x32, axis=-1, keepdims=True) + cfg.variant.eps)
-    w = weight.astype(jnp.float32) + (1.0 if cfg.variant.unit_offset else 0.0)
+    w = weight.astype(jnp.float32)
+    if cfg.variant.unit_offset:
+        w = w + 1.0
     return (x32 * scale * w).astype(x.dtype)
 
 
@@ -177,7 +184,7 @@ def attention(mesh: Mesh, cfg: Config, block: Block, w: Weights, x_BSM: Any) -> 
             q, k, v = q + w("q_bias"), k + w("k_bias"), v + w("v_bias")
         if block.qk_norm:
             q, k = norm(cfg, q, w("q_norm")), norm(cfg, k, w("k_norm"))
-        q, k = (rotate(y, block.rope_theta, cfg.variant.interleaved_rope) for y in (q, k))
+        q, k = (rotate(cfg, block, y) for y in (q, k))
     else:
         q, k, v = _latent(cfg, block, w, x)
     if block.kv_heads % cfg.mesh[4] == 0:
@@ -192,18 +199,18 @@ def attention(mesh: Mesh, cfg: Config, block: Block, w: Weights, x_BSM: Any) -> 
 
 def _latent(cfg: Config, block: Block, w: Weights, x: Any) -> tuple[Any, Any, Any]:
     """DeepSeek's attention: queries and keys/values through low-rank latents."""
-    nope, pairs = block.head_dim - block.rope_dim, cfg.variant.interleaved_rope
+    nope = block.head_dim - block.rope_dim
     latent = x
     if block.q_rank:
         down = checkpoint_name(w.project("q_down", "bsm,mr->bsr", x), "mla_q")
         latent = norm(cfg, down, w("q_down_norm"))
     q = w.project("q", "bsr,rhd->bshd", latent)
-    q = jnp.concatenate([q[..., :nope], rotate(q[..., nope:], block.rope_theta, pairs)], axis=-1)
+    q = jnp.concatenate([q[..., :nope], rotate(cfg, block, q[..., nope:])], axis=-1)
     down = checkpoint_name(w.project("kv_down", "bsm,mr->bsr", x), "mla_kv")
     latent, shared = jnp.split(down, [block.kv_rank], axis=-1)
     kv = w.project("kv", "bsr,rhd->bshd", norm(cfg, latent, w("kv_down_norm")))
     k, v = jnp.split(kv, [nope], axis=-1)
-    rope = rotate(shared[:, :, None, :], block.rope_theta, pairs)
+    rope = rotate(cfg, block, shared[:, :, None, :])
     rope = jnp.broadcast_to(rope, (*k.shape[:3], block.rope_dim))
     return q, jnp.concatenate([k, rope], axis=-1), v
 
@@ -282,13 +289,19 @@ def embed(mesh: Mesh, cfg: Config, table: Any, ids_BS: Any) -> Any:
         lookup, mesh=mesh, in_specs=(P(BATCH, "cp"), spec), out_specs=out, check_vma=False
     )(ids_BS, table.astype(cfg.compute_dtype))
     x = scattered(mesh, x, Layout(cfg).cut, out)
-    return x * jnp.asarray(cfg.variant.embed_scale, x.dtype)
+    if cfg.variant.embed_scale != 1.0:
+        x = x * jnp.asarray(cfg.variant.embed_scale, x.dtype)
+    return x
 
 
 def hidden_states(mesh: Mesh, cfg: Config, params: dict[str, Any], ids_BS: Any) -> Any:
     """Embedding, every layer, the last norm."""
     x = embed(mesh, cfg, params["embed"], ids_BS)
-    keep = remat.policy(cfg.remat)
+    kept, moved = checkpoint_names(cfg.remat)
+    if moved:
+        keep = offloading(kept, moved)
+    else:
+        keep = jax.checkpoint_policies.save_only_these_names(*kept)
     for (unit, _), stacked in zip(cfg.segments, params["segments"], strict=True):
 
         def body(x: Any, weights: Any, unit: Any = unit) -> tuple[Any, None]:
@@ -302,7 +315,7 @@ def hidden_states(mesh: Mesh, cfg: Config, params: dict[str, Any], ids_BS: Any) 
 
 
 def loss(mesh: Mesh, cfg: Config, params: dict[str, Any], ids_BS: Any, targets_BS: Any) -> Any:
-    """Mean cross-entropy of the next token; logits in fp32, in ``loss_chunks`` pieces."""
+    """Mean cross-entropy of the next token; logits in fp32."""
     at = Layout(cfg)
     x = hidden_states(mesh, cfg, params, ids_BS)
     x = gathered(mesh, x, at.cut, at.whole)

@@ -1,4 +1,4 @@
-"""The ``jax.checkpoint`` policies behind the names of remat_names.py."""
+"""The ``jax.checkpoint`` policy that moves tensors to the host."""
 
 from __future__ import annotations
 
@@ -6,16 +6,9 @@ from typing import Any
 
 import jax
 
-from chipshift.compiled.step.remat_names import TENSORS, choice
 
-
-def policy(remat: str) -> Any:
-    """The ``jax.checkpoint`` policy of that name."""
-    kept, moved = (
-        [name for group in groups for name in TENSORS[group]] for groups in choice(remat)
-    )
-    if not moved:
-        return jax.checkpoint_policies.save_only_these_names(*kept)
+def offloading(kept: tuple[str, ...], moved: tuple[str, ...]) -> Any:
+    """Named tensors kept on the device and moved to the host; all others are worked out again."""
     return jax.checkpoint_policies.save_and_offload_only_these_names(
         names_which_can_be_saved=kept,
         names_which_can_be_offloaded=moved,

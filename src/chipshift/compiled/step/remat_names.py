@@ -64,3 +64,13 @@ def choice(remat: str) -> tuple[tuple[str, ...], tuple[str, ...]]:
             f"remat '{remat}': no tensors '{sorted(unknown)[0]}' ({', '.join(TENSORS)})"
         )
     return kept, moved
+
+
+def checkpoint_names(remat: str) -> tuple[tuple[str, ...], tuple[str, ...]]:
+    """``choice`` by the ``checkpoint_name`` of each tensor."""
+    kept, moved = choice(remat)
+
+    def of(groups: tuple[str, ...]) -> tuple[str, ...]:
+        return tuple(name for group in groups for name in TENSORS[group])
+
+    return of(kept), of(moved)
