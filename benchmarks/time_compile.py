@@ -5,8 +5,8 @@
 
 time_reduction.py cuts a run to programs of one device. Cycles of a scan's body are counted once a
 layer of its kind, and everything in proportion to the tokens. What the reduction leaves out is
-added: attention kernels at their measured share of the peak, and the estimate's optimizer and
-exposed collectives.
+added as the estimate has it for the run's own software: the attention kernel (splash, the older
+flash kernel or none), the optimizer and the exposed collectives.
 Results are kept in data/compile_time.jsonl, one program a line; runs that share a program (the
 same shapes on more slices) share its line.
 """
@@ -34,7 +34,6 @@ from chipshift.compiled.hlo.loops import multiplicities
 from chipshift.compiled.hlo.module import Module, parse
 from chipshift.compiled.request import Request, config_from
 from chipshift.compiled.run import run
-from chipshift.compiled.seconds import attention_seconds
 from chipshift.compiled.step.config import Config
 from chipshift.compiled.topology import target
 from chipshift.estimate import estimate
@@ -45,6 +44,8 @@ from chipshift.worked import plain
 RESULTS = Path(__file__).parent / "data" / "compile_time.jsonl"
 SLICE = {"v5e": "v5e:2x2", "v6e": "v6e:2x2", "v5p": "v5p:2x2x1", "v7x": "v7x:2x2x1"}
 """The program is compiled for the first device of these."""
+ADDED = ("attention", "optimizer")
+"""Parts of the estimate that a reduced program has no cycles for."""
 
 
 def compiled(chip: str, config: Config) -> dict[str, Any]:
@@ -141,8 +142,7 @@ def timed() -> list[Timed]:
         machine = parse_machine(case.machine)
         seen = estimate(case.job, replace(case.plan, remat=case.remats[0]), machine, case.stack)
         exposed = sum(float(plain(x)) for x in seen.collectives_exposed.values())
-        added = attention_seconds(one.whole, machine) * one.sequences + exposed
-        added += float(plain(seen.time["optimizer"]))
+        added = exposed + sum(float(plain(seen.time[part])) for part in ADDED)
         found.append(Timed(case, (layers + parts[0]["ends"]) * one.times, added))
     return found
 

@@ -37,15 +37,11 @@ class Reduced:
 
     Attributes:
         programs: each kind of layer, the most frequent first, with how many the model has.
-        whole: the model at its own depth and length, one sequence, cut by tp: for attention.
-        sequences: that one device goes through in a step; a fraction under context parallelism.
         times: the run's tokens on a device over a program's.
     """
 
     chip: str
     programs: tuple[tuple[Config, int], ...]
-    whole: Config
-    sequences: float
     times: float
 
 
@@ -84,15 +80,12 @@ def reduced(case: Case, capacity: float = 1.0) -> Reduced | str:
     for unit, repeats in config.segments:
         for block in unit:
             kinds[cut(block, plan, share)] += repeats
-    whole = tuple((tuple(cut(b, plan, 1.0) for b in unit), n) for unit, n in config.segments)
     return Reduced(
         case.chip,
         tuple(
             (replace(part, segments=(((block,), LAYERS),)), layers)
             for block, layers in kinds.most_common()
         ),
-        replace(part, segments=whole, seq_len=seq_len, batch=1),
-        plan.microbatch * plan.accumulation / plan.cp,
         plan.accumulation / share,
     )
 

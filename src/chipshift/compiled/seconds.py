@@ -11,12 +11,16 @@ from typing import Any
 
 from chipshift.compiled.step.config import Config
 from chipshift.compiled.step.remat_names import choice
+from chipshift.estimate.stack import stack
 from chipshift.fabric import Placement, assign, collective_time, group, links
 from chipshift.machines.machine import Machine
 from chipshift.models.ops import attention_flops, mean_keys
 from chipshift.roofline import time as roof
 from chipshift.roofline.kernels import AttentionKernel, attention_kernel
 from chipshift.worked import plain
+
+STACK = "jax"
+"""The stack of the compiled step."""
 
 AXES = ("dp", "fsdp", "ep", "cp", "tp")
 
@@ -53,8 +57,8 @@ def estimated_time(
 
 def attention_seconds(cfg: Config, machine: Machine) -> float:
     """Time of a step's attention kernels on one device at the share of the peak that the chip's
-    kernel is measured to reach: causal scores and values, forward, again where recomputed, and
-    backward."""
+    kernel reaches by itself, times its speed inside a step (stack ``jax``): causal scores and
+    values, forward, again where recomputed, and backward."""
     total = 0.0
     for kernel, keys, flop in _attention(cfg, machine):
         peak, share = kernel.peak_flop_per_s, roof.attention_share
@@ -66,7 +70,7 @@ def attention_seconds(cfg: Config, machine: Machine) -> float:
             share(keys, kernel.e_backward, kernel.s_half_backward),
         )  # fmt: skip
         total += float(forward * _forwards(cfg) + backward)
-    return total
+    return total / float(stack(STACK, machine.chip.key).attention_scale)
 
 
 def attention_kernel_flops(cfg: Config, machine: Machine) -> float:
