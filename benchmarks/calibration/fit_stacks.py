@@ -66,27 +66,35 @@ BY_HAND: dict[str, dict[str, tuple[float, str]]] = {
         "wide_tensors": (2.0, SWEEP + ": Mem Alloc grows by two tensors of tokens × width where "
                          "tp > 1, whatever tp is: the buffers of gathered activations"),
         "workspace_bytes": (7.5e7, SWEEP + ": what is left of Mem Alloc; 64 MB are cuBLAS's"),
-        "activation_memory_scale": (1.5, SWEEP + ": Mem Res. 1.19 of it are the gate's activation, "
-                                    "kept unfused; the rest is the caching allocator's rounding"),
+        "activation_memory_scale": (1.3, "counted: the gate's activation, kept unfused, and "
+                                    "queries and keys before and after their rotation, 1.29 to "
+                                    "1.30 of the "
+                                    "tensors named for widths of 2,048 to 8,192; the sweep's runs "
+                                    "without tensor parallelism and with tensors above 32 MB show "
+                                    "1.31 to 1.33"),
         "logit_memory_bytes": (10.0, "counted: bf16 gradient, fp32 softmax and its clone in the "
                                "sharded cross-entropy's backward pass"),
-        "stranded_tensors": (6.0, SWEEP + ": Mem Res"),
-        "fragmentation": (0.0, "part of activation_memory_scale, fitted on reserved memory"),
+        "pool_bytes": (1.5e8, SWEEP + ": what is left of Mem Res in its smallest runs"),
+        "fragmentation": (0.05, "the default of every stack of PyTorch's caching allocator; the "
+                          "sweep's reserved memory shows 0.04 to 0.08 of the activations"),
         "context_bytes": (6.0e8, "CUDA context and cuBLAS of an H100 process"),
         "comm_buffer_bytes": (4.0e8, "NCCL's channels of one communicator; with the context they "
                               "make the 1.8 GB between the largest peak that ran and the device"),
-        "margin_bytes": (5.0e9, SWEEP + ": a guard band for the peak's 7 % error, no memory of its "
-                         "own: set where 1.5 % of the runs called fitting ran out"),
+        "margin_share": (0.23, SWEEP + " (benchmarks/calibration/guard_band.py): a guard band for "
+                         "the peak's error, no memory of its own: the 84th percentile, one "
+                         "standard deviation to one side, of what reserved memory is above the "
+                         "predicted peak, over activations, logits and gathered tensors"),
     },
 }  # fmt: skip
 
 
 SINCE: dict[str, dict[str, dict[str, tuple[float, str]]]] = {
     "nanotron": {
-        "2": {
+        "1": {
             "stranded_tensors": (
                 40.0,
-                SWEEP + ": Mem Res of the first series, whose host runs ahead of the device",
+                SWEEP + ": Mem Res of 449 runs; none in the early pipeline engine, whose "
+                "hand-overs hold the host",
             )
         }
     }

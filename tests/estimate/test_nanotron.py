@@ -11,6 +11,7 @@ from chipshift.estimate.output import estimate_json
 from chipshift.jobs.job import Assumed, Precision
 from chipshift.jobs.plan import Plan
 from chipshift.machines import parse_machine
+from chipshift.parallel.memory import share_ahead
 from chipshift.report.derivation import figures_of
 from chipshift.worked import Worked, plain
 from tests.estimate.conftest import job_of
@@ -84,3 +85,29 @@ def test_a_derivation_says_what_was_computed(release: str) -> None:
             if id(value) not in known:
                 known.add(id(value))
                 seen.append(value)
+
+
+def test_the_host_runs_ahead_of_a_slower_device() -> None:
+    # as long on both: half; a device twice as slow: 1 / (1 + 1/16); three stages: all the way
+    assert share_ahead(1.0, 1.0, 1.0) == 0.5
+    assert share_ahead(1.0, 2.0, 2.0) == pytest.approx(16 / 17)
+    assert share_ahead(2.0, 1.0, 2.0) == pytest.approx(1 / 17)
+    assert share_ahead(2.0, 1.0, 3.0) == 1.0
+
+
+def test_gathered_activations_wait_where_the_host_runs_ahead() -> None:
+    # 40 tensors of 8 × 4,096 tokens × 4,096 in bf16 = 10.7 GB, on one device of a pipeline of four;
+    # without tensor parallelism nothing is gathered
+    each = 40 * 2 * 8 * 4096 * 4096
+    plan = Plan(tp=2, pp=4, microbatch=8.0, accumulation=8)
+    now = run_of(plan, "h100*8")
+    early = estimate(now.job, plan, parse_machine("h100*8"), "nanotron@0")
+    more = now.first_stage_memory["overhead"] - early.first_stage_memory["overhead"]
+    assert more == pytest.approx(each, rel=1e-9)
+
+
+def test_the_first_stages_memory_has_no_logits() -> None:
+    run = run_of(Plan(pp=2, accumulation=1, microbatch=8.0), "h100*2")
+    assert run.first_stage_memory["logits"] == 0
+    assert run.memory["logits"] > 0  # the last stage holds most: its logits are 43 GB
+    assert run.memory["total"] > run.first_stage_memory["total"]

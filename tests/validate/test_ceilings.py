@@ -82,6 +82,16 @@ def test_every_tpu_recipe_but_two_fits_its_chip(records: Report) -> None:
     assert sum(not row.predicted.fits for row in tpu) <= 2
 
 
+@pytest.mark.parametrize(("task", "median", "p90"), [("sft", 0.08, 0.18), ("lora", 0.08, 0.21)])
+def test_fine_tuning_which_no_constant_is_fitted_on(
+    records: Report, task: str, median: float, p90: float
+) -> None:
+    found = records.by["task"][task]
+    assert found.n >= 19
+    assert found.median_abs_rel <= median
+    assert found.p90_abs_rel <= p90
+
+
 def test_the_sweeps_times_memory_and_verdicts(sweep: Report) -> None:
     def errors(name: str) -> list[float]:
         return [row.error[name] for row in sweep.scored if name in row.error]
@@ -92,7 +102,9 @@ def test_the_sweeps_times_memory_and_verdicts(sweep: Report) -> None:
     state = summary(errors("state_memory_bytes"))
     assert state.median_abs_rel <= 0.003
     assert state.p90_abs_rel <= 0.01
-    assert summary(errors("memory_bytes")).median_abs_rel <= 0.085
+    peak = summary(errors("memory_bytes"))
+    assert peak.median_abs_rel <= 0.05
+    assert peak.p90_abs_rel <= 0.17
     found = verdicts(sweep.scored)
     assert found is not None
     assert found.balanced_accuracy >= 0.98

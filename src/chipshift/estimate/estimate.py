@@ -52,7 +52,10 @@ class Estimate:
 
     ``time`` holds matmul, attention, memory_bound, bubble, optimizer, input and other;
     ``memory`` the parts of ``memory_bytes`` and their total; ``update_memory`` is what stays
-    allocated at the end of the optimizer step; ``plan_source`` says who chose the plan where it is
+    allocated at the end of the optimizer step, ``first_stage_memory`` the parts on
+    the first pipeline stage, with their total (its ranks' logs say that, not what the fullest
+    stage holds);
+    ``plan_source`` says who chose the plan where it is
     not the job's own.
     """
 
@@ -73,6 +76,7 @@ class Estimate:
     recompute: Number
     memory: dict[str, Number]
     update_memory: Number
+    first_stage_memory: dict[str, Number]
     available: Number
     usd_per_step: Number | None
     usd_per_1e12_tokens: Number | None
@@ -257,6 +261,7 @@ def finish(s: Setting, plan: Plan, found: Score, price: Price | None) -> Estimat
         recompute=found.recompute,
         memory=found.memory,
         update_memory=found.update_memory,
+        first_stage_memory=found.first_stage_memory,
         available=s.usable_bytes,
         usd_per_step=per_step,
         usd_per_1e12_tokens=per_tokens,

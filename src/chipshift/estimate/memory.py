@@ -8,9 +8,11 @@ from typing import Any
 import numpy as np
 
 from chipshift.estimate.columns import Choice, Columns
+from chipshift.estimate.idle import host_s
+from chipshift.estimate.passes import launched_ops
 from chipshift.estimate.setting import Setting
 from chipshift.estimate.stage import device_params, heaviest_kind, layers_params
-from chipshift.estimate.work import absent, plus
+from chipshift.estimate.work import Times, absent, plus
 from chipshift.models.count import head_params, layer_params, params_embedding
 from chipshift.parallel import memory, schedule
 from chipshift.parallel.remat import Policy
@@ -74,6 +76,17 @@ def memory_parts(s: Setting, c: Columns, choice: Choice, policy: Policy, counts:
     parts = {name: rename(most[name], f"{name}_bytes") for name in PARTS}
     parts["total"] = rename(_total(parts), "memory_bytes")
     return parts
+
+
+def first_stage_parts(s: Setting, c: Columns, choice: Choice, policy: Policy,
+                      counts: list[Number], w: Any) -> dict[str, Number]:  # fmt: skip
+    """Bytes by part on the first stage, and their total: what the job's first rank reports."""
+    moments = PLANNED if float(plain(s.stack.plans_buffers)) else TOGETHER
+    most: dict[str, Number] = {}
+    for moment in moments:
+        one = _stage_parts(s, c, choice, policy, counts, w, last=False, moment=moment)
+        most = _larger(most, one, f"{moment.name}first_stage")
+    return most | {"total": rename(_total(most), "first_stage_bytes")}
 
 
 def _larger(most: dict[str, Number], one: dict[str, Number], name: str) -> dict[str, Number]:
@@ -143,10 +156,12 @@ def _stage_parts(s: Setting, c: Columns, choice: Choice, policy: Policy, counts:
     live = _live_gradients(s, c, moment)
     gradient_bytes = rename(b.gradients * s.trainable * live, "gradient_bytes_per_param")
     context = s.stack.context_bytes + s.stack.workspace_bytes
+    context = plus(context, s.stack.pool_bytes)
     if moment in PLANNED:
         context = context + rename(_transposed(s, c, counts, weights_by), "transposed_bytes")
     gradients = _state("gradients", dense, experts, gradient_bytes, gradient_cuts(c, choice))
     held = _beside(s, c, choice, dense / weights_by[0] + experts / weights_by[1], w.tokens)
+    stranded = _stranded(s, c, choice, policy, counts, w)
     gathered = plus(gathered, held.wide)
     if not absent(held.flat):
         gathered = gathered + memory.beyond(held.flat, activations + logits)
@@ -158,10 +173,10 @@ def _stage_parts(s: Setting, c: Columns, choice: Choice, policy: Policy, counts:
         "logits": logits,
         "collectives": gathered,
         "overhead": plus(memory.overhead_bytes(
-            plus(context, s.stack.margin_bytes), s.stack.comm_buffer_bytes, groups,
-            s.stack.fragmentation,
+            context, s.stack.comm_buffer_bytes, groups,
+            plus(s.stack.fragmentation, s.stack.margin_share),
             activations + logits + gathered,
-        ), held.stranded),
+        ), stranded),
     }  # fmt: skip
     return {name: rename(part, f"{stage}_{name}_bytes") for name, part in parts.items()}
 
@@ -173,13 +188,12 @@ class _Beside:
     Attributes:
         buckets: that gradients are summed from.
         flat: that updated weights are gathered through, after the activations are gone.
-        wide, stranded: activations of full width: kept throughout, and waiting to be reused.
+        wide: activations of full width, kept throughout.
     """
 
     buckets: Number
     flat: Number
     wide: Number
-    stranded: Number
 
 
 def _beside(s: Setting, c: Columns, choice: Choice, params: Number, tokens: Number) -> _Beside:
@@ -192,11 +206,33 @@ def _beside(s: Setting, c: Columns, choice: Choice, params: Number, tokens: Numb
         buckets = memory.bucket_bytes(trained, st.bucket_copy_bytes, replicas)
     if not absent(st.flat_gather_bytes) and choice.optimizer_sharding != "none":
         flat = memory.flat_gather_bytes(trained, st.flat_gather_bytes, replicas)
-    wide, stranded = (
-        0.0 if absent(n) else memory.wide_bytes(tokens, s.model.d_model, n, c.tp)
-        for n in (st.wide_tensors, st.stranded_tensors)
-    )
-    return _Beside(buckets, flat, wide, stranded)
+    wide: Number = 0.0
+    if not absent(st.wide_tensors):
+        wide = memory.wide_bytes(tokens, s.model.d_model, st.wide_tensors, c.tp)
+    return _Beside(buckets, flat, wide)
+
+
+def _stranded(s: Setting, c: Columns, choice: Choice, policy: Policy, counts: list[Number],
+              w: Any) -> Number:  # fmt: skip
+    """Bytes of gathered activations that the allocator may not hand out again yet.
+
+    A collective on a stream of its own reads them: the further the host runs ahead of the device,
+    the more of them are asked for before the first is done with.
+    """
+    if absent(s.stack.stranded_tensors):
+        return 0.0
+    device: Number = 0.0
+    launches: Number = 0.0
+    for (layer, _), one, count in zip(s.model.layers, w.layers, counts, strict=False):
+        forward = Times()
+        for times in one.forward.values():
+            forward = forward + times
+        device = plus(device, (forward + one.input_grad + one.weight_grad).total * count)
+        launches = launches + launched_ops(layer, c.ep, s.stack) * count
+    host = host_s(s, c, choice, policy, launches, sum(counts[1:], counts[0]))
+    ahead = rename(memory.share_ahead(host, device, c.pp), "share_ahead")
+    whole = memory.wide_bytes(w.tokens, s.model.d_model, s.stack.stranded_tensors, c.tp)
+    return rename(ahead * whole, "stranded_bytes")
 
 
 def update_bytes(s: Setting, c: Columns, choice: Choice, counts: list[Number], tokens: Number

@@ -6,14 +6,14 @@ of one plan, the planner with arrays of thousands, ``--explain`` with sourced le
 
 from __future__ import annotations
 
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 from typing import Any
 
 import numpy as np
 
 from chipshift.estimate.columns import Choice, Columns
 from chipshift.estimate.idle import host_s, other_s
-from chipshift.estimate.memory import memory_parts, update_bytes
+from chipshift.estimate.memory import first_stage_parts, memory_parts, update_bytes
 from chipshift.estimate.passes import Pass, Stage, stage, stage_pass, work
 from chipshift.estimate.setting import Setting
 from chipshift.estimate.stage import balanced, stage_params, stages_to_fill
@@ -40,7 +40,8 @@ AXES = ("tp", "cp", "ep", "fsdp", "dp", "pp")
 class Score:
     """Parts of ``time_s`` and ``memory_bytes`` (outputs.md), numbers of equal length.
 
-    ``update_memory`` is what stays allocated at the end of the optimizer step.
+    ``update_memory`` is what stays allocated at the end of the optimizer step,
+    ``first_stage_memory`` the parts of memory on the first stage.
     """
 
     time: dict[str, Number]
@@ -49,6 +50,7 @@ class Score:
     recompute: Number
     memory: dict[str, Number]
     update_memory: Number = 0.0
+    first_stage_memory: dict[str, Number] = field(default_factory=dict)
 
 
 @dataclass(frozen=True)
@@ -114,7 +116,9 @@ def score(s: Setting, c: Columns, choice: Choice) -> Score:
     at = held(s, c, choice)
     found = time_only(s, c, choice, at)
     update = update_bytes(s, c, choice, at.counts, at.work.tokens)
-    return replace(found, memory=memory(s, c, choice, at), update_memory=update)
+    first = first_stage_parts(s, c, choice, policy_of(s, choice), at.counts, at.work)
+    return replace(found, memory=memory(s, c, choice, at), update_memory=update,
+                   first_stage_memory=first)  # fmt: skip
 
 
 def held(s: Setting, c: Columns, choice: Choice) -> Stage:

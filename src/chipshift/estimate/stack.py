@@ -89,7 +89,8 @@ class Stack:
             gathered into under ZeRO-1 and 2.
         wide_tensors: activations of full width that tensor parallelism keeps throughout.
         stranded_tensors: more of them that the allocator may not reuse yet, since a collective on
-            another stream still reads them.
+            another stream still reads them, where the host runs ahead of the device.
+        pool_bytes: blocks of the allocator's pools that are in use in part.
         workspace_bytes: what the libraries hold of the allocator's memory throughout.
         working_layers: layers' worth of full activations alive while one is recomputed.
         gathered_layers: layers' worth of gathered weights alive at once.
@@ -101,7 +102,8 @@ class Stack:
         fragmentation: share of dynamic memory lost by the allocator.
         context_bytes: driver, runtime and library workspace on each device.
         comm_buffer_bytes: communication buffers for each process group that leaves one device.
-        margin_bytes: a guard band for the error of the peak: what fits by less is called not to.
+        margin_share: a guard band for the error of the peak, a share of activations, logits and
+            gathered tensors: what fits by less is called not to.
         reruns_output: 1 when full recompute also runs the layer's last matmul.
         plans_buffers: 1 when a compiler places every buffer before the run (XLA), so that the loss
             and the layers' backward pass share their room.
@@ -165,6 +167,7 @@ class Stack:
     flat_gather_bytes: float = 0.0
     wide_tensors: float = 0.0
     stranded_tensors: float = 0.0
+    pool_bytes: float = 0.0
     workspace_bytes: float = 0.0
     working_layers: float = 1.0
     gathered_layers: float = 2.0
@@ -174,7 +177,7 @@ class Stack:
     fragmentation: float = 0.05
     context_bytes: float = 1.0e9
     comm_buffer_bytes: float = 2.0e8
-    margin_bytes: float = 0.0
+    margin_share: float = 0.0
     reruns_output: float = 0.0
     plans_buffers: float = 0.0
     gradients_at_peak: float = 1.0

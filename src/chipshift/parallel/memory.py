@@ -109,6 +109,16 @@ def wide_bytes(tokens: Number, d_model: Number, tensors: Number, tp: Number) -> 
     return 2 * tokens * d_model * tensors * np.where(tp > 1, 1.0, 0.0)
 
 
+@formula(unit="1", source="a host that launches faster than the device computes runs ahead of it")
+def share_ahead(host_s: Number, device_s: Number, pp: Number) -> Number:
+    """How far the host runs ahead in a microbatch: 0 = never, 1 = all through it.
+
+    A soft step at equal times, since some ops are shorter than their launch and some longer. A
+    pipeline of more than two stages launches several forward passes before it waits for one.
+    """
+    return np.where(pp > 2, 1.0, 1 / (1 + (host_s / np.maximum(device_s, 1e-9)) ** 4))
+
+
 @formula(unit="B", source="made after the step's activations are freed: it takes their place")
 def beyond(late_bytes: Number, freed_bytes: Number) -> Number:
     """Bytes that a buffer of the optimizer step adds to the peak."""

@@ -67,22 +67,24 @@ def carried(name: str) -> Path:
 def predict_plan(job: TrainJob, plan: Plan, machine: Machine, stack: str) -> Prediction:
     """The estimate of one plan as a prediction.
 
-    ``memory_bytes`` is what the framework's allocator holds at its peak, as the runs report it:
-    the estimate's total less the driver's context, the communication library's buffers and the
-    stack's guard band. ``state_memory_bytes`` is what stays allocated around the optimizer step.
+    ``memory_bytes`` is what the framework's allocator holds at its peak, as the runs report it: the
+    first stage's (its rank writes the log) less the driver's context, the communication library's
+    buffers and the stack's guard band; ``fits`` is of the fullest stage. ``state_memory_bytes`` is
+    what stays allocated around the optimizer step.
     """
     found = estimate(job, plan, machine, stack)
-    memory = {key: float(value) for key, value in found.memory.items()}
     constants = stack_constants(stack, machine.chip.key)
     groups = sum(n > 1 for n in (plan.tp, plan.cp, plan.ep, plan.pp, plan.dp * plan.fsdp))
-    outside = constants.context_bytes + constants.margin_bytes
+    first = {key: float(value) for key, value in found.first_stage_memory.items()}
+    dynamic = first["activations"] + first["logits"] + first["collectives"]
+    outside = constants.context_bytes + constants.margin_share * dynamic
     outside += groups * constants.comm_buffer_bytes
     parts = {key: float(value) for key, value in found.time.items()}
     parts |= {f"{axis} collectives": float(v) for axis, v in found.collectives_exposed.items()}
     return Prediction(
         step_time_s=float(found.step_time_s),
         state_memory_bytes=float(found.update_memory),
-        memory_bytes=memory["total"] - outside,
+        memory_bytes=first["total"] - outside,
         fits=found.fits,
         parts_s={key: value for key, value in parts.items() if value},
     )
