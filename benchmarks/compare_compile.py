@@ -2,7 +2,7 @@
 
     python benchmarks/compare_compile.py               # memory of every case, and the verdicts
     python benchmarks/compare_compile.py --left-out    # each model in turn not used for constants
-    python benchmarks/compare_compile.py --collectives # bytes by kind and axis, and what differs
+    python benchmarks/compare_compile.py --collectives # as compare_collectives.py
     python benchmarks/compare_compile.py --fast        # the fast mode's error; --write: kept
 
 The estimate is held against the compiler's own effort (mode time of data/compile_results.jsonl);
@@ -24,10 +24,10 @@ from statistics import median_low
 from typing import Any
 from unittest import mock
 
-from verify_compile import MODES, request_of, results
+import compare_collectives
+from verify_compile import MODES, results
 
 from chipshift.compiled import fast_mode as fast_mode_data
-from chipshift.compiled.expected import expected
 from chipshift.estimate import estimate, setting
 from chipshift.estimate.stack import Stack, stack
 from chipshift.jobs.job import Assumed, Precision, TrainJob
@@ -40,9 +40,6 @@ SHIPPED = Path(fast_mode_data.__file__).parent / "data" / "fast_mode.toml"
 
 NEAR = 0.10
 """Share of the usable memory within which a case counts as near the limit."""
-
-WITHIN = 0.01
-"""Relative difference of bytes that counts as none; below 0.1 % of all traffic none is listed."""
 
 CHOICES: dict[str, tuple[float, ...]] = {
     "logit_memory_bytes": (4.0, 5.0, 6.0),
@@ -180,76 +177,6 @@ def left_out(kept: list[dict[str, Any]]) -> list[float]:
     return errors
 
 
-@dataclass(frozen=True)
-class Difference:
-    """Bytes of one kind over one axis that differ from the arithmetic's."""
-
-    kind: str
-    axis: str
-    found: float
-    wanted: float
-
-
-def sums(row: dict[str, Any]) -> tuple[dict[tuple[str, str], float], dict[tuple[str, str], float]]:
-    """Bytes by (kind, axis): the compiled program's and the arithmetic's."""
-    found: dict[tuple[str, str], float] = defaultdict(float)
-    for one in row["collectives"]:
-        found[one["kind"], one["mesh_axis"]] += one["bytes_per_device_per_step"]
-    config = request_of(row).config
-    assert config is not None
-    return dict(found), expected(config)
-
-
-def differences(row: dict[str, Any]) -> list[Difference]:
-    found, wanted = sums(row)
-    everything = sum(found.values())
-    out = []
-    for key in sorted(set(found) | set(wanted)):
-        a, b = found.get(key, 0.0), wanted.get(key, 0.0)
-        if abs(a - b) > WITHIN * b and abs(a - b) > 1e-3 * everything:
-            out.append(Difference(*key, a, b))
-    return out
-
-
-def reduced_whole(differ: list[Difference]) -> bool:
-    """Whether all that differs is gathers and scatters done as all-reduces over the same axis: the
-    all-reduces' surplus is twice the bytes that are missing."""
-    surplus: dict[str, float] = defaultdict(float)
-    missing: dict[str, float] = defaultdict(float)
-    for one in differ:
-        if one.kind == "all_reduce":
-            surplus[one.axis] += one.found - one.wanted
-        elif one.kind in ("all_gather", "reduce_scatter"):
-            missing[one.axis] += one.wanted - one.found
-        else:
-            return False
-    axes = set(surplus) | set(missing)
-    return all(abs(surplus[a] - 2 * missing[a]) <= 2 * WITHIN * surplus[a] for a in axes)
-
-
-def collectives(kept: list[dict[str, Any]]) -> None:
-    """Cases that agree; those that differ, with what differs."""
-    counted = [row for row in kept if row.get("collectives")]
-    same = whole = 0
-    for row in counted:
-        differ = differences(row)
-        if not differ:
-            same += 1
-            continue
-        as_reduce = reduced_whole(differ)
-        whole += as_reduce
-        print(f"{row['id']}{': gathers or scatters done as all-reduces' if as_reduce else ''}")
-        for one in differ:
-            print(
-                f"    {one.kind:15} {one.axis:10} {one.found / 1e6:12.1f} MB, "
-                f"arithmetic {one.wanted / 1e6:12.1f} MB"
-            )
-    print(
-        f"{len(counted)} programs: {same} within {WITHIN:.0%} in every kind and axis, {whole} with "
-        f"gathers or scatters done as all-reduces, {len(counted) - same - whole} with other changes"
-    )
-
-
 def fast_mode() -> dict[str, dict[str, Any]]:
     """By chip: what the fast mode strays by from the compiler's own effort, over the programs that
     compile in both."""
@@ -314,7 +241,7 @@ def main() -> int:
         if chosen.write:
             write_fast(fast_mode())
     elif chosen.collectives:
-        collectives(kept)
+        compare_collectives.main([])
     elif chosen.left_out:
         errors = left_out(kept)
         print(

@@ -42,19 +42,35 @@ def test_little_is_refused_that_the_compiler_fits(held: list[Any]) -> None:
     assert sum(not one.we_say_fits for one in fitting) <= 0.03 * len(fitting)
 
 
-def test_bytes_of_collectives_are_the_arithmetics_or_have_a_cause(compare: ModuleType) -> None:
-    differ = {
-        row["id"] for row in compare.rows("fast") if row["compiled"] and compare.differences(row)
-    }
-    assert differ == set(DIFFERENCES["cases"])
-    named = [why if isinstance(why, list) else [why] for why in DIFFERENCES["cases"].values()]
-    assert {why for causes in named for why in causes} == set(DIFFERENCES["causes"])
+@pytest.fixture(scope="module")
+def compared(compare: ModuleType) -> list[Any]:
+    """Every kept program at the compiler's own effort beside the arithmetic."""
+    one = importlib.import_module("compare_collectives")
+    return [one.compare(row) for row in one.rows()]
 
 
-def test_all_reduces_in_place_of_gathers_send_twice_the_missing_bytes(compare: ModuleType) -> None:
-    for row in compare.rows("fast"):
-        if DIFFERENCES["cases"].get(row["id"]) == "reduced_whole":
-            assert compare.reduced_whole(compare.differences(row)), row["id"]
+def test_collectives_of_nearly_all_programs_are_those_the_sharding_asks_for(
+    compared: list[Any],
+) -> None:
+    """By kind and axis within 1 %, what the compiler put in by itself left out."""
+    assert len(compared) >= 72
+    assert sum(not one.asked for one in compared) >= 0.9 * len(compared)
+
+
+def test_other_collectives_than_asked_for_have_a_cause(compared: list[Any]) -> None:
+    assert {one.id for one in compared if one.asked} == set(DIFFERENCES["cases"])
+    assert set(DIFFERENCES["cases"].values()) == set(DIFFERENCES["causes"])
+
+
+def test_all_reduces_that_no_rule_foretells_have_a_layout(compared: list[Any]) -> None:
+    by_layout = {one.id for one in compared if one.lowered and not one.asked}
+    assert by_layout == set(DIFFERENCES["by_layout"])
+    assert set(DIFFERENCES["by_layout"].values()) == set(DIFFERENCES["layouts"])
+
+
+def test_rules_of_the_slice_never_make_the_prediction_worse(compared: list[Any]) -> None:
+    assert [one.id for one in compared if one.lowered and not one.plain] == []
+    assert sum(not one.lowered for one in compared) > sum(not one.plain for one in compared)
 
 
 def test_percentiles_are_nearest_ranks(compare: ModuleType) -> None:

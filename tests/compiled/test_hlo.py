@@ -255,3 +255,182 @@ ENTRY %main (p: f32[8]) -> f32[8] {
 }
 """
     assert read_cycles(parse(text)).compute == 250
+
+
+ASYNCHRONOUS = """HloModule jit_step
+
+%begins (x: bf16[4,8]) -> (bf16[4,8], bf16[16,8]) {
+  %x = bf16[4,8]{1,0} parameter(0)
+  %all.1 = bf16[16,8]{1,0} all-gather(%x), channel_id=7, replica_groups={{0,1,2,3}}, dimensions={0}, frontend_attributes={chain_id="0"}
+  ROOT %call.1 = (bf16[4,8]{1,0}, bf16[16,8]{1,0}) custom-call(%all.1), custom_call_target="AsyncCollectiveStart"
+}
+
+%async_collective_fusion (y: bf16[4,8], z: bf16[8,8]) -> (bf16[4,8], bf16[16,8]) {
+  %y = bf16[4,8]{1,0} parameter(0)
+  %z = bf16[8,8]{1,0} parameter(1)
+  %c = bf16[4,8]{1,0} convolution(%y, %z), dim_labels=bf_io->bf
+  %all.2 = bf16[16,8]{1,0} all-gather(%y), channel_id=7, replica_groups={{0,1,2,3}}, dimensions={0}, frontend_attributes={chain_id="0"}
+  ROOT %t = (bf16[4,8]{1,0}, bf16[16,8]{1,0}) tuple(%c, %all.2)
+}
+
+%ends (w: bf16[4,8]) -> bf16[16,8] {
+  %w = bf16[4,8]{1,0} parameter(0)
+  %all.3 = bf16[16,8]{1,0} all-gather(%w), channel_id=7, replica_groups={{0,1,2,3}}, dimensions={0}, frontend_attributes={chain_id="0"}
+  ROOT %call.3 = bf16[16,8]{1,0} custom-call(%all.3), custom_call_target="AsyncCollectiveDone"
+}
+
+ENTRY %main (a: bf16[4,8], b: bf16[8,8]) -> bf16[16,8] {
+  %a = bf16[4,8]{1,0} parameter(0)
+  %b = bf16[8,8]{1,0} parameter(1)
+  %f.1 = (bf16[4,8]{1,0}, bf16[16,8]{1,0}) fusion(%a), kind=kCustom, calls=%begins
+  %f.2 = (bf16[4,8]{1,0}, bf16[16,8]{1,0}) fusion(%a, %b), kind=kOutput, calls=%async_collective_fusion
+  ROOT %f.3 = bf16[16,8]{1,0} fusion(%a), kind=kCustom, calls=%ends
+}
+"""  # noqa: E501
+
+
+def test_a_gather_that_goes_through_several_fusions_counts_once_and_is_overlapped() -> None:
+    """64 B to each of three others; a convolution runs in the fusion between its ends."""
+    (one,) = read_collectives(parse(ASYNCHRONOUS), MeshAxes(("fsdp",), (4,)))
+    assert (one.kind, one.count, one.bytes, one.overlapped) == ("all_gather", 1, 192, True)
+
+
+def ring(*lines: str) -> str:
+    """Windowed matmuls over a ring of 4, their sums passed on in both directions."""
+    there, back = "{{0,1},{1,2},{2,3},{3,0}}", "{{0,3},{1,0},{2,1},{3,2}}"
+    start, part = "collective-permute-start", "bf16[4,8]{1,0}"
+    out = []
+    for line in lines:
+        name, of, way = line.split()
+        pairs = there if way == "there" else back
+        out.append(f"  %{name} = ({part}, {part}) {start}(%{of}), source_target_pairs={pairs}, "
+                   f'metadata={{op_name="jit(step)/dot_general"}}')  # fmt: skip
+        out.append(f"  %{name}.done = bf16[4,8]{{1,0}} collective-permute-done(%{name})")
+        out.append(f"  %{name}.sum = bf16[4,8]{{1,0}} fusion(%{name}.done), kind=kOutput, "
+                   "calls=%fused_computation")  # fmt: skip
+    head = RING[: RING.index("ENTRY")]
+    body = "\n".join(out)
+    return f"""{head}ENTRY %main (x: bf16[4,8]) -> bf16[4,8] {{
+  %x = bf16[4,8]{{1,0}} parameter(0)
+  %zero = bf16[] constant(0)
+  %zeros = bf16[4,8]{{1,0}} broadcast(%zero), dimensions={{}}
+{body}
+  ROOT %end = bf16[4,8]{{1,0}} copy(%x)
+}}
+"""
+
+
+def test_zeros_that_several_windowed_matmuls_start_from_carry_nothing() -> None:
+    """Two matmuls of one shape: each passes three sums of 64 B, all start from the same zeros."""
+    program = ring(
+        "z1 zeros there", "z2 zeros back",
+        "a1 z1.sum there", "a2 z2.sum back", "a3 a1.sum there",
+        "b1 z1.sum there", "b2 z2.sum back", "b3 b1.sum there",
+    )  # fmt: skip
+    (one,) = read_collectives(parse(program), MeshAxes(("tp",), (4,)))
+    assert (one.kind, one.count, one.bytes) == ("reduce_scatter", 2, 2 * 192)
+
+
+def program(lines: str, result: str = "bf16[16,8]", more: str = "") -> str:
+    return f"""HloModule jit_step
+
+%add (a: bf16[], b: bf16[]) -> bf16[] {{
+  %a = bf16[] parameter(0)
+  %b = bf16[] parameter(1)
+  ROOT %sum = bf16[] add(%a, %b)
+}}
+{more}
+ENTRY %main (x: bf16[16,8], p: bf16[4,8], i: s32[]) -> {result} {{
+  %x = bf16[16,8]{{1,0}} parameter(0)
+  %p = bf16[4,8]{{1,0}} parameter(1)
+  %i = s32[] parameter(2)
+  %o = s32[] constant(0)
+{lines}
+}}
+"""
+
+
+FOUR = MeshAxes(("fsdp",), (4,))
+SUM = "replica_groups={{0,1,2,3}}, to_apply=%add"
+
+
+def test_an_all_reduce_of_which_a_part_is_kept_does_a_reduce_scatters_work() -> None:
+    """16 x 8 x 2 = 256 B: 2 x 3/4 of it sent, where 3/4 would do."""
+    text = program(f"""  %all = bf16[16,8]{{1,0}} all-reduce(%x), {SUM}
+  %same = bf16[16,8]{{1,0}} copy(%all)
+  ROOT %part = bf16[4,8]{{1,0}} dynamic-slice(%same, %i, %o), dynamic_slice_sizes={{4,8}}""")
+    (one,) = read_collectives(parse(text), FOUR)
+    assert (one.kind, one.bytes, one.own) == ("all_reduce", 384, 0)
+    assert one.instead == (("reduce_scatter", "fsdp", 192),)
+
+
+def test_a_part_kept_inside_a_fusion_counts_and_a_second_use_of_the_whole_does_not() -> None:
+    more = """
+%cuts (whole: bf16[16,8], at: s32[]) -> bf16[4,8] {
+  %whole = bf16[16,8]{1,0} parameter(0)
+  %at = s32[] parameter(1)
+  %zero = s32[] constant(0)
+  ROOT %cut = bf16[4,8]{1,0} dynamic-slice(%whole, %at, %zero), dynamic_slice_sizes={4,8}
+}
+"""
+    lines = f"""  %all = bf16[16,8]{{1,0}} all-reduce(%x), {SUM}
+  ROOT %part = bf16[4,8]{{1,0}} fusion(%all, %i), kind=kLoop, calls=%cuts"""
+    (one,) = read_collectives(parse(program(lines, more=more)), FOUR)
+    assert one.instead == (("reduce_scatter", "fsdp", 192),)
+    lines = lines.replace("ROOT ", "") + "\n  ROOT %twice = bf16[16,8]{1,0} add(%all, %all)"
+    (one,) = read_collectives(parse(program(lines, more=more)), FOUR)
+    assert (one.instead, one.own) == ((), 384)
+
+
+def test_an_all_reduce_over_two_axes_of_which_a_part_is_kept_is_a_scatter_and_a_sum() -> None:
+    """dp=2 x fsdp=4: 256 B scattered over 4 (192 B), and a quarter of it summed over 2
+    (2 x 1/2 x 64 B), done by 2 x 7/8 x 256 B."""
+    lines = """  %all = bf16[16,8]{1,0} all-reduce(%x), replica_groups={}, to_apply=%add
+  ROOT %part = bf16[4,8]{1,0} dynamic-slice(%all, %i, %o), dynamic_slice_sizes={4,8}"""
+    (one,) = read_collectives(parse(program(lines)), MeshAxes(("dp", "fsdp"), (2, 4)))
+    assert (one.axis, one.bytes, one.own) == ("dp+fsdp", 448, 0)
+    assert one.instead == (("reduce_scatter", "fsdp", 192), ("all_reduce", "dp", 64))
+
+
+def test_an_all_reduce_of_zeros_around_a_part_does_an_all_gathers_work() -> None:
+    lines = f"""  %zero = bf16[] constant(0)
+  %zeros = bf16[16,8]{{1,0}} broadcast(%zero), dimensions={{}}
+  %own = bf16[16,8]{{1,0}} dynamic-update-slice(%zeros, %p, %i, %o)
+  ROOT %all = bf16[16,8]{{1,0}} all-reduce(%own), {SUM}"""
+    (one,) = read_collectives(parse(program(lines)), FOUR)
+    assert one.instead == (("all_gather", "fsdp", 192),)
+
+
+def test_a_gather_that_the_compiler_made_again_is_inserted_and_one_of_them_is_not() -> None:
+    groups = "replica_groups={{0,1,2,3}}, dimensions={0}"
+    lines = f"""  %g.1 = bf16[16,8]{{1,0}} all-gather(%p), {groups}
+  %g.1.remat = bf16[16,8]{{1,0}} all-gather(%p), {groups}
+  %g.1.remat2 = bf16[16,8]{{1,0}} all-gather(%p), {groups}
+  %h.remat = bf16[16,8]{{1,0}} all-gather(%p), {groups}
+  ROOT %end = bf16[16,8]{{1,0}} copy(%x)"""
+    (one,) = by_axis(read_collectives(parse(program(lines)), FOUR))
+    # four gathers of 192 B; %h itself is gone, so that its copy stands for it
+    assert (one.bytes, one.inserted, one.own) == (768, 384, 384)
+
+
+def test_padding_of_a_reduce_scatter_and_the_permutes_after_it_are_inserted() -> None:
+    """16 rows padded to 20: 3/4 of 4 x 8 x 2 = 64 B more; then a row of 16 B is passed on."""
+    more = """
+%all-reduce-scatter (input: bf16[16,8]) -> bf16[5,8] {
+  %input = bf16[16,8]{1,0} parameter(0)
+  %nought = bf16[] constant(0)
+  %pad = bf16[20,8]{1,0} pad(%input, %nought), padding=0_4x0_0
+  %all = bf16[20,8]{1,0} all-reduce(%pad), replica_groups={{0,1,2,3}}, to_apply=%add
+  %zero = s32[] constant(0)
+  ROOT %part = bf16[5,8]{1,0} dynamic-slice(%all, %zero, %zero), dynamic_slice_sizes={5,8}
+}
+"""
+    lines = """  %part = bf16[5,8]{1,0} fusion(%x), kind=kCustom, calls=%all-reduce-scatter
+  %row = bf16[1,8]{1,0} slice(%part), slice={[4:5], [0:8]}
+  ROOT %moved = bf16[1,8]{1,0} collective-permute(%row), source_target_pairs={{0,1},{1,2},{2,3}}"""
+    found = read_collectives(parse(program(lines, more=more)), FOUR)
+    scatter, permute = (
+        next(c for c in found if c.kind == k) for k in ("reduce_scatter", "permute")
+    )
+    assert (scatter.bytes, scatter.inserted, scatter.why) == (240, 48, "padding")
+    assert (permute.bytes, permute.inserted, permute.why) == (16, 16, "evened out")

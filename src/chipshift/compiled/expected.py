@@ -12,6 +12,7 @@ from collections import defaultdict
 from dataclasses import replace
 from math import prod
 
+from chipshift.compiled.lowering import Slice
 from chipshift.compiled.step.config import Block, Config
 from chipshift.compiled.step.remat_names import choice
 
@@ -21,14 +22,18 @@ WIDTH = {"float32": 4, "bfloat16": 2, "float16": 2}
 Sums = dict[tuple[str, str], float]
 
 
-def expected(cfg: Config) -> Sums:
-    """(kind, axis) -> bytes one device sends in a step; axes of size 1 left out."""
+def expected(cfg: Config, on: Slice | None = None) -> Sums:
+    """(kind, axis) -> bytes one device sends in a step; axes of size 1 left out.
+
+    ``on``: a slice whose compiler's own ways (lowering.py) are followed: what it sends, instead of
+    what the sharding asks for.
+    """
     sums: Sums = defaultdict(float)
     for unit, repeats in cfg.segments:
         for block in unit:
-            for key, sent in _layer(cfg, block).items():
+            for key, sent in _layer(cfg, block, on).items():
                 sums[key] += sent * repeats * cfg.accumulation
-    for key, sent in _outside(cfg).items():
+    for key, sent in _outside(cfg, on).items():
         sums[key] += sent * cfg.accumulation
     return {key: sent for key, sent in sums.items() if sent > 0 and key[1]}
 
@@ -48,18 +53,37 @@ def weight_axes(cfg: Config, expert: bool) -> tuple[str, ...]:
     return ("fsdp", "cp") if expert or cfg.ep_from != "fsdp" else ("fsdp", "ep", "cp")
 
 
-def _weights(cfg: Config, elements: float, gathers: int, *, expert: bool = False) -> Sums:
-    """A weight of ``elements`` a device (after tp and ep): its gathers, and its gradient's sum."""
+def _weights(
+    cfg: Config,
+    elements: float,
+    gathers: int,
+    on: Slice | None,
+    *,
+    expert: bool = False,
+    in_matmul: bool = True,
+) -> Sums:
+    """A weight of ``elements`` a device (after tp and ep): its gathers, and its gradient's sum.
+
+    ``in_matmul``: the gradient is scattered where the partitioner sees the matmul that makes it.
+    """
     sums: Sums = defaultdict(float)
     over = weight_axes(cfg, expert)
     axis, n = _name(cfg, over)
     held = elements * WIDTH[cfg.compute_dtype]
     reduced = elements * WIDTH[cfg.reduce_dtype]
-    if n > 1:
-        sums["all_gather", axis] += gathers * held * (n - 1) / n
-        sums["reduce_scatter", axis] += reduced * (n - 1) / n
     alone = ("ep",) if expert else ()
     rest, k = _name(cfg, tuple(a for a in ("dp", "fsdp", "ep", "cp") if a not in (*over, *alone)))
+    if n > 1:
+        by_sum = on is not None and on.gathers_by_sum(n, held)
+        kind, times = ("all_reduce", 2) if by_sum else ("all_gather", 1)
+        sums[kind, axis] += times * gathers * held * (n - 1) / n
+        if on is not None and on.sums_once(n, k):
+            both, m = _name(cfg, ("dp", "fsdp", "ep", "cp"))
+            sums["all_reduce", both] += 2 * reduced * (m - 1) / m
+            return sums
+        by_sum = on is not None and on.scatters_by_sum(n, in_matmul)
+        kind, times = ("all_reduce", 2) if by_sum else ("reduce_scatter", 1)
+        sums[kind, axis] += times * reduced * (n - 1) / n
     if k > 1 and cfg.zero and cfg.accumulation == 1:
         sums["reduce_scatter", rest] += reduced / n * (k - 1) / k
     elif k > 1:
@@ -69,16 +93,18 @@ def _weights(cfg: Config, elements: float, gathers: int, *, expert: bool = False
     return sums
 
 
-def _layer(cfg: Config, block: Block) -> Sums:
+def _layer(cfg: Config, block: Block, on: Slice | None) -> Sums:
     sums: Sums = defaultdict(float)
     tp, ep = cfg.mesh[4], cfg.mesh[2]
-    M, F = cfg.d_model, block.mlp_width + block.shared_width
     matrices = 3 if block.gated else 2
-    dense = _attention_elements(cfg, block) + matrices * M * F / tp
-    _add(sums, _weights(cfg, dense, 2))
+    widths = [width for width in (block.mlp_width, block.shared_width) if width]
+    dense = [cfg.d_model * width / tp for width in widths for _ in range(matrices)]
+    for elements in (*_attention_matrices(cfg, block), *dense):
+        _add(sums, _weights(cfg, elements, 2, on))
     if block.experts:
-        one = matrices * M * block.expert_width * block.experts / (tp * ep)
-        _add(sums, _weights(cfg, one, 2, expert=True))
+        one = cfg.d_model * block.expert_width * block.experts / (tp * ep)
+        for _ in range(matrices):
+            _add(sums, _weights(cfg, one, 2, on, expert=True, in_matmul=False))
     _add(sums, _whole_weights(cfg, block))
     _add(sums, _tensor_parallel(cfg, block))
     _add(sums, _context_parallel(cfg, block))
@@ -110,18 +136,19 @@ def _summed(cfg: Config, axes: tuple[str, ...], held: float) -> Sums:
     return {("all_reduce", axis): 2 * held * (n - 1) / n} if n > 1 else {}
 
 
-def _attention_elements(cfg: Config, block: Block) -> float:
-    """Attention's matrices on one device before fsdp."""
+def _attention_matrices(cfg: Config, block: Block) -> list[float]:
+    """Elements of each of attention's matrices on one device before fsdp."""
     M, tp, H = cfg.d_model, cfg.mesh[4], block.heads
     out = H * block.v_head_dim * M / tp
     if block.kv_rank is not None:
         queries = block.q_rank or M
-        down = M * ((block.q_rank or 0) + block.kv_rank + block.rope_dim)
+        down = [M * rank for rank in (block.q_rank or 0, block.kv_rank + block.rope_dim) if rank]
         wide = block.head_dim - block.rope_dim + block.v_head_dim
-        return out + down + (queries * H * block.head_dim + block.kv_rank * H * wide) / tp
+        up = [queries * H * block.head_dim / tp, block.kv_rank * H * wide / tp]
+        return [*down, *up, out]
     kv = tp if block.kv_heads % tp == 0 else 1  # fewer key heads than devices: whole on each
-    keys = M * block.kv_heads * (block.head_dim + block.v_head_dim) / kv
-    return out + M * H * block.head_dim / tp + keys
+    keys = [M * block.kv_heads * width / kv for width in (block.head_dim, block.v_head_dim)]
+    return [M * H * block.head_dim / tp, *keys, out]
 
 
 def _tokens(cfg: Config) -> float:
@@ -134,20 +161,17 @@ def _tensor_parallel(cfg: Config, block: Block) -> Sums:
     """Activations gathered and scattered around attention and feed-forward."""
     tp = cfg.mesh[4]
     whole = _tokens(cfg) * cfg.d_model * WIDTH[cfg.compute_dtype] * (tp - 1) / tp
-    kept, moved = choice(cfg.remat)
-    saved = {*kept, *moved}
     halves = 2 + (1 if block.experts and block.shared_width else 0)
-    again = {
-        "gather": 0 if {"qkv", "up"} <= saved else halves,
-        # The first half's sum is wanted again for the second half's input; the last half's is not.
-        "scatter": 0 if "out_proj" in saved else 1,
-    }
+    saved = {name for names in choice(cfg.remat) for name in names}
+    # What is gathered is never kept, so that the weights' gradients gather it again, whatever is.
+    # The first half's sum is wanted again for the second half's input; the last half's is not.
+    gathers, scatters = 3 * halves, 2 * halves + (0 if "out_proj" in saved else 1)
     if cfg.sequence_parallel:
         return {
-            ("all_gather", "tp"): whole * (2 * halves + again["gather"]),
-            ("reduce_scatter", "tp"): whole * (2 * halves + again["scatter"]),
+            ("all_gather", "tp"): whole * gathers,
+            ("reduce_scatter", "tp"): whole * scatters,
         }
-    return {("all_reduce", "tp"): 2 * whole * (2 * halves + again["scatter"])}
+    return {("all_reduce", "tp"): 2 * whole * scatters}
 
 
 def _context_parallel(cfg: Config, block: Block) -> Sums:
@@ -171,16 +195,16 @@ def _expert_parallel(cfg: Config, block: Block) -> Sums:
     return {("all_to_all", "ep"): (4 + again) * sent}
 
 
-def _outside(cfg: Config) -> Sums:
+def _outside(cfg: Config, on: Slice | None) -> Sums:
     """Embedding and LM head of one microbatch."""
     sums: Sums = defaultdict(float)
     tp = cfg.mesh[4]
     table = cfg.vocab * cfg.d_model / (tp if cfg.vocab % tp == 0 else 1)
-    _add(sums, _weights(cfg, table, 1))
+    _add(sums, _weights(cfg, table, 1, on, in_matmul=cfg.loss_chunks == 1))
     # The lookup's own gradient is in parts already, so that dp alone sums it, in compute dtype.
     looked_up = replace(cfg, reduce_dtype=cfg.compute_dtype)
     over, _ = _name(cfg, weight_axes(cfg, False))
-    for (kind, axis), sent in _weights(looked_up, table, 0).items():
+    for (kind, axis), sent in _weights(looked_up, table, 0, None).items():
         if axis != over and not (kind == "all_gather" and cfg.tied):  # one table where tied
             sums[kind, axis] += sent
     tokens_on = ("dp", "fsdp", "ep", "cp", *(("tp",) if cfg.sequence_parallel else ()))

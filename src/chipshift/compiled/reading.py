@@ -27,7 +27,7 @@ def read(request: Request, program: Program, compiled: Any) -> dict[str, Any]:
         Path(request.keep).write_text(text)
     module = parse(text)
     mesh = MeshAxes(program.axes, program.sizes)
-    found = tuple(_across_slices(request, one) for one in read_collectives(module, mesh))
+    found = tuple(across_slices(request, one) for one in read_collectives(module, mesh))
     padded = arguments(module, program.arguments)
     made = results(module)
     cycles = read_cycles(module)
@@ -77,7 +77,7 @@ def memory(request: Request, compiled: Any) -> dict[str, int | None]:
     }
 
 
-def _across_slices(request: Request, one: Collective) -> Collective:
+def across_slices(request: Request, one: Collective) -> Collective:
     """A transfer over the data-center network, named by the mesh axis that crosses slices."""
     cfg = request.config
     if one.axis != "dcn" or cfg is None:
@@ -93,6 +93,12 @@ def _as_dict(one: Collective) -> dict[str, Any]:
         "group_size": one.group,
         "count_per_step": one.count,
         "bytes_per_device_per_step": one.bytes,
+        "own_bytes_per_device_per_step": one.own,
+        "inserted_bytes_per_device_per_step": one.inserted,
+        "in_place_of": [
+            {"kind": kind, "mesh_axis": axis, "bytes_per_device_per_step": sent}
+            for kind, axis, sent in one.instead
+        ],
         "algorithm": one.algorithm,
         "windowed": one.windowed,
     }
@@ -108,6 +114,7 @@ def _summed(one: Collective, found: tuple[Collective, ...]) -> dict[str, Any]:
 def _place(one: Collective) -> dict[str, Any]:
     return _as_dict(one) | {
         "overlapped": one.overlapped,
+        "inserted": one.why or None,
         "where": one.where,
         "source": list(one.source) if one.source else None,
     }

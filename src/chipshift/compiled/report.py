@@ -6,7 +6,8 @@ from typing import Any
 
 from chipshift.compiled.expected import expected
 from chipshift.compiled.fast_mode import stated
-from chipshift.compiled.planned import beside, sources
+from chipshift.compiled.lowering import slice_of
+from chipshift.compiled.planned import beside, insertions, sources
 from chipshift.compiled.request import Request
 from chipshift.compiled.seconds import attention_kernel_flops, estimated_time
 from chipshift.machines.machine import Machine
@@ -102,6 +103,19 @@ def _collectives(request: Request, outcome: dict[str, Any]) -> list[dict[str, An
     """Beside the plan's arithmetic where the program is the built-in step, else as they are."""
     found, places = outcome.get("collectives", []), outcome.get("places", [])
     if request.config is not None:
-        return beside(found, places, expected(request.config)) if found else []
-    unknown = {"expected_bytes_per_device_per_step": None, "planned": None, "instead_of": None}
-    return [one | unknown | {"sources": sources(one, places)} for one in found]
+        aim = request.target
+        wanted = expected(request.config)
+        on = slice_of(aim.chip, aim.topology, aim.devices, aim.slices)
+        sent = expected(request.config, on) if on else None
+        return beside(found, places, wanted, sent) if found else []
+    unknown = {
+        "expected_bytes_per_device_per_step": None,
+        "lowered_bytes_per_device_per_step": None,
+        "planned": None,
+        "instead_of": None,
+        "way_out": None,
+    }
+    return [
+        one | unknown | {"sources": sources(one, places), "insertions": insertions(one, places)}
+        for one in found
+    ]

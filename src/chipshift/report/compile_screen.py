@@ -176,19 +176,29 @@ def _memory(r: Report) -> Iterator[Line]:
 
 def _collectives(r: Report, width: int) -> Iterator[Line]:
     head = f"  {'Collective':<16}{'axis':<10}{'times':>8}{'sent a step':>13}{'by the plan':>13}"
-    yield [Span(f"{head}{'overlapped':>12}  how", "bold")]
+    yield [Span(f"{head}{'by libtpu':>11}{'overlapped':>12}  how", "bold")]
     for one in r["collectives"][:ROWS]:
         wanted = one["expected_bytes_per_device_per_step"]
-        hidden = one.get("overlapped_fraction")
+        ways, hidden = one.get("lowered_bytes_per_device_per_step"), one.get("overlapped_fraction")
         row = (
             f"  {one['kind']:<16}{one['mesh_axis']:<10}{one['count_per_step']:>8,}"
             f"{si(one[SENT], 'B'):>13}{'–' if wanted is None else si(wanted, 'B'):>13}"
+            f"{'–' if ways is None else si(ways, 'B'):>11}"
             f"{'–' if hidden is None else f'{hidden:.0%}':>12}"
         )
         yield [Span(row), Span(f"  {cut(one['algorithm'] or '', width - len(row) - 2)}", "dim")]
     for one in r["collectives"]:
         if one["planned"] is False:
             yield from _unplanned(one, width)
+        yield from _inserted(one, width)
+
+
+def _inserted(one: Mapping[str, Any], width: int) -> Iterator[Line]:
+    """What the compiler put in of a kind over an axis: why, how much and from which line."""
+    for put in one.get("insertions", []):
+        where = place((put["file"], put["line"])) if put["file"] else ""
+        words = f"{si(put[SENT], 'B')} of {one['kind']} over {one['mesh_axis']}, {put['why']}"
+        yield [Span("  inserted: ", "yellow"), Span(cut(f"{words}  {where}", width - 12))]
 
 
 def _unplanned(one: Mapping[str, Any], width: int) -> Iterator[Line]:
@@ -204,6 +214,8 @@ def _unplanned(one: Mapping[str, Any], width: int) -> Iterator[Line]:
     for source in one["sources"]:
         where = place((source["file"], source["line"]))
         yield [Span(f"    {_end(where, width - 20)}  {si(source[SENT], 'B')}", "dim")]
+    if one.get("way_out"):
+        yield from indented(f"way out: {one['way_out']}", width, 4)
 
 
 def _padding(r: Report, width: int) -> Iterator[Line]:

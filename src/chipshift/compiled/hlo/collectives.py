@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import math
 import re
 from collections import Counter, defaultdict
 from dataclasses import dataclass, replace
@@ -10,7 +9,7 @@ from dataclasses import dataclass, replace
 from chipshift.compiled.hlo.groups import MeshAxes, parse_groups, parse_pairs
 from chipshift.compiled.hlo.loops import multiplicities
 from chipshift.compiled.hlo.module import Computation, Instruction, Module
-from chipshift.compiled.hlo.shape import Shape
+from chipshift.compiled.hlo.purpose import in_place_of, padded_bytes, result, sent_bytes
 
 KINDS = {
     "all-gather": "all_gather",
@@ -25,6 +24,7 @@ _PAIRS = re.compile(r"source_target_pairs=\{((?:\{[0-9]+,[0-9]+\},?)*)\}")
 _MEGASCALE = re.compile(r'_xla_megascale_transfer_type="?\\?"?([A-Z_]+)')
 _EMITTER = re.compile(r'"emitter":"([^"]+)"')
 _STRATEGY = re.compile(r'"strategy":"([^"]+)"')
+_CHAIN = re.compile(r'chain_id="(\d+)"')
 _COMPUTE = ("fusion", "convolution", "dot", "custom-call", "while", "call")
 
 
@@ -39,6 +39,10 @@ class Collective:
         overlapped: computation is scheduled between its start and its end.
         windowed: a loop of permutes around a matmul, counted as what it implements.
         where: op name of the traced program; source: file and line.
+        inserted: of ``bytes``, what the compiler put in by itself; why: ``made again`` (instead of
+            kept), ``padding``, or ``evened out`` (parts of unequal size moved to their places).
+        instead: (kind, axis, bytes) of the collectives that an all-reduce does the work of;
+            spent: of ``bytes``, what it sends for them.
     """
 
     kind: str
@@ -51,6 +55,15 @@ class Collective:
     windowed: bool
     where: str
     source: tuple[str, int] | None
+    inserted: float = 0.0
+    why: str = ""
+    instead: tuple[tuple[str, str, float], ...] = ()
+    spent: float = 0.0
+
+    @property
+    def own(self) -> float:
+        """Bytes sent for what the collective is itself."""
+        return self.bytes - self.inserted - self.spent
 
 
 def read_collectives(module: Module, mesh: MeshAxes) -> tuple[Collective, ...]:
@@ -63,6 +76,7 @@ def read_collectives(module: Module, mesh: MeshAxes) -> tuple[Collective, ...]:
         if instruction.opcode in ("call-start", "async-start")
         for _, inner in instruction.called
     }  # beside the main program, on the SparseCores
+    chains, again = _chains(module), _made_again(module)
     found: list[Collective] = []
     permutes: dict[str, list[tuple[Computation, Instruction, int]]] = defaultdict(list)
     for name, count in times.items():
@@ -71,10 +85,17 @@ def read_collectives(module: Module, mesh: MeshAxes) -> tuple[Collective, ...]:
             continue
         for instruction in computation.instructions:
             kind = KINDS.get(instruction.opcode.removesuffix("-start"))
+            chain = _chain_of(instruction) if kind is not None else None
             if kind == "permute" and instruction.op_name.endswith("dot_general"):
                 permutes[instruction.op_name].append((computation, instruction, count))
+            elif kind is not None and chain is not None:
+                first, beside = chains[chain]
+                if first is instruction:  # the others are the same collective, going on
+                    one = _collective(module, mesh, computation, instruction, kind, count, again)
+                    one = replace(one, overlapped=beside, algorithm="asynchronous fusions")
+                    found += [one] if one.group > 1 else []
             elif kind is not None:
-                one = _collective(module, mesh, computation, instruction, kind, count)
+                one = _collective(module, mesh, computation, instruction, kind, count, again)
                 one = replace(one, overlapped=one.overlapped or name in started)
                 found += [one] if one.group > 1 else []
             elif instruction.opcode == "send" and _MEGASCALE.search(instruction.rest):
@@ -84,6 +105,30 @@ def read_collectives(module: Module, mesh: MeshAxes) -> tuple[Collective, ...]:
     return tuple(found)
 
 
+def _chain_of(instruction: Instruction) -> tuple[str, str] | None:
+    """What names one asynchronous collective of libtpu's, None where the instruction is a whole."""
+    found = _CHAIN.search(instruction.rest)
+    return (instruction.attribute("channel_id"), found.group(1)) if found else None
+
+
+def _chains(module: Module) -> dict[tuple[str, str], tuple[Instruction, bool]]:
+    """Asynchronous collectives that libtpu takes through several fusions: one that starts it, some
+    that compute while it moves, one that ends it; each spells the whole collective out again.
+
+    Returns for each its first instruction and whether anything is computed beside it.
+    """
+    found: dict[tuple[str, str], tuple[Instruction, bool]] = {}
+    for computation in module.computations.values():
+        ends = '"AsyncCollective' in computation.root.rest  # ...Start or ...Done, nothing computed
+        for instruction in computation.instructions:
+            chain = _chain_of(instruction)
+            if chain is None or instruction.opcode.removesuffix("-start") not in KINDS:
+                continue
+            first, beside = found.get(chain, (instruction, False))
+            found[chain] = (first, beside or not ends)
+    return found
+
+
 def _collective(
     module: Module,
     mesh: MeshAxes,
@@ -91,9 +136,12 @@ def _collective(
     instruction: Instruction,
     kind: str,
     count: int,
+    again: set[str],
 ) -> Collective:
-    operands = [s for o in instruction.operands for s in _result(computation, o)]
+    operands = [s for o in instruction.operands for s in result(computation, o)]
     sent_from = sum(shape.bytes for shape in operands)
+    instead: tuple[tuple[str, str, float], ...] = ()
+    spent = padding = 0.0
     if kind == "permute":
         pairs = _PAIRS.search(instruction.rest)
         axis, size = mesh.over_pairs(parse_pairs(pairs.group(1) if pairs else ""))
@@ -103,8 +151,12 @@ def _collective(
         axis, size = mesh.over(groups), len(groups[0])
         if kind == "all_reduce" and _is_scattered(computation, instruction):
             kind = "reduce_scatter"
+            padding = sent_bytes(kind, padded_bytes(computation, instruction), size)
+        elif kind == "all_reduce" and size > 1:
+            instead, spent = in_place_of(module, mesh, computation, instruction, axis, size)
         sent = sent_bytes(kind, sent_from, size)
     said = _with_source(module, computation, instruction)
+    why = _why(instruction, kind, padding, again)
     return Collective(
         kind,
         axis,
@@ -116,7 +168,33 @@ def _collective(
         False,
         said.op_name,
         module.source(said),
+        (padding if why == "padding" else sent if why else 0.0) * count,
+        why,
+        () if why else tuple((k, a, b * count) for k, a, b in instead),
+        0.0 if why else spent * count,
     )
+
+
+def _why(instruction: Instruction, kind: str, padding: float, again: set[str]) -> str:
+    """Why the compiler put a collective, or a part of it, in; "" where it comes from the program.
+    A permute without an operation of the traced program moves rows of a padded reduce-scatter to
+    where they belong."""
+    if instruction.name in again:
+        return "made again"
+    if kind == "permute" and not instruction.op_name:
+        return "evened out"
+    return "padding" if padding else ""
+
+
+def _made_again(module: Module) -> set[str]:
+    """Collectives that the compiler does a second time instead of keeping their result, to fit the
+    memory: it names them after the first, which may have been left out since."""
+    copies: dict[str, list[str]] = defaultdict(list)
+    for computation in module.computations.values():
+        for one in computation.instructions:
+            if one.opcode.removesuffix("-start") in KINDS:
+                copies[one.name.partition(".remat")[0]].append(one.name)
+    return {name for names in copies.values() for name in sorted(names, key=len)[1:]}
 
 
 def _with_source(module: Module, computation: Computation, one: Instruction) -> Instruction:
@@ -126,23 +204,6 @@ def _with_source(module: Module, computation: Computation, one: Instruction) -> 
     everything = (i for c in module.computations.values() for i in c.instructions)
     fusions = (i for i in everything if i.opcode == "fusion")
     return next((i for i in fusions if i.attribute("calls") == computation.name), one)
-
-
-def sent_bytes(kind: str, operand_bytes: float, n: int) -> float:
-    """Bytes one of ``n`` devices sends: (n-1)/n x the whole array for all-gather and
-    reduce-scatter, twice that for all-reduce, (n-1)/n x its own part for all-to-all."""
-    if kind == "all_gather":
-        return operand_bytes * (n - 1)
-    if kind == "all_reduce":
-        return 2 * operand_bytes * (n - 1) / n
-    if kind in ("reduce_scatter", "all_to_all"):
-        return operand_bytes * (n - 1) / n
-    return operand_bytes
-
-
-def _result(computation: Computation, name: str) -> tuple[Shape, ...]:
-    instruction = computation.by_name.get(name)
-    return instruction.shapes if instruction else ()
 
 
 def _after(text: str, key: str) -> str:
@@ -221,7 +282,8 @@ def _windowed(
 
     XLA's windowed einsum passes a matmul's operand, or its partial sums, around the ring while it
     multiplies, in both directions, in a loop or unrolled. Each of the ring's ``n`` parts is one
-    permuted array; the collective sends n - 1 of them from each device.
+    permuted array; the collective sends n - 1 of them from each device. Sums start as zeros, which
+    are passed on too, once for all unrolled matmuls of one shape: these carry nothing.
     """
     by_shape: dict[tuple[str, str, int], list[tuple[Computation, Instruction, int]]]
     by_shape = defaultdict(list)
@@ -237,14 +299,14 @@ def _windowed(
         if size < 2:
             continue
         computation, instruction, _ = same[0]
-        runs = _runs([count for _, _, count in same], size)
+        parts = _parts(same, size)
         found.append(
             Collective(
                 "reduce_scatter" if _passes_sums(module, same) else "all_gather",
                 axis,
                 size,
-                runs,
-                float(instruction.shapes[0].bytes * (size - 1) * runs),
+                max(1, round(parts / (size - 1))),
+                float(instruction.shapes[0].bytes * parts),
                 "windowed einsum",
                 True,
                 True,
@@ -255,17 +317,26 @@ def _windowed(
     return found
 
 
-def _runs(counts: list[int], n: int) -> int:
-    """Times a step that matmuls of one shape run, from the counts of their permutes.
+def _parts(members: list[tuple[Computation, Instruction, int]], n: int) -> int:
+    """Parts a device passes on in a step, those left out that carry nothing.
 
-    One run takes n + 1 permutes where both directions of the ring are used, else n or n - 1.
+    A loop that goes both ways round has n permutes a run and one after it, one that goes one way n
+    or n - 1; n - 1 of them pass a part.
     """
-    base = math.gcd(*counts)
-    trips = sum(counts) // base
-    for each in (n + 1, n, n - 1):
-        if trips % each == 0:
-            return base * trips // each
-    return base * max(1, round(trips / n))
+    loops: dict[str, dict[str, int]] = defaultdict(lambda: defaultdict(int))
+    alone = 0
+    for computation, instruction, count in members:
+        made_by = computation.by_name.get(instruction.operands[0])
+        pairs = _PAIRS.search(instruction.rest)
+        if "windowed_dot_general_body" in computation.name:
+            loops[computation.name][pairs.group(1) if pairs else ""] += count
+        elif made_by is None or made_by.opcode != "broadcast":
+            alone += count
+    for ways in loops.values():
+        passed = sum(ways.values())
+        runs = passed // (n if passed % n == 0 else n - 1)
+        alone += runs * (n - 1 - (len(ways) > 1))  # without the one after it, counted already
+    return alone
 
 
 def _passes_sums(module: Module, members: list[tuple[Computation, Instruction, int]]) -> bool:
@@ -300,9 +371,21 @@ def by_axis(collectives: tuple[Collective, ...]) -> tuple[Collective, ...]:
                 bytes=held.bytes + one.bytes,
                 overlapped=held.overlapped or one.overlapped,
                 windowed=held.windowed or one.windowed,
+                inserted=held.inserted + one.inserted,
+                instead=_added(held.instead, one.instead),
+                spent=held.spent + one.spent,
             )
         sums[key] = one
     named = [
         replace(one, algorithm=algorithms[key].most_common(1)[0][0]) for key, one in sums.items()
     ]
     return tuple(sorted(named, key=lambda one: -one.bytes))
+
+
+def _added(
+    one: tuple[tuple[str, str, float], ...], other: tuple[tuple[str, str, float], ...]
+) -> tuple[tuple[str, str, float], ...]:
+    sums: dict[tuple[str, str], float] = defaultdict(float)
+    for kind, axis, sent in (*one, *other):
+        sums[kind, axis] += sent
+    return tuple((kind, axis, sent) for (kind, axis), sent in sums.items())

@@ -5,6 +5,7 @@ from __future__ import annotations
 import re
 from dataclasses import dataclass
 from functools import cached_property
+from itertools import combinations
 
 import numpy as np
 
@@ -110,6 +111,17 @@ class MeshAxes:
         if spread != size:
             return "irregular"
         return "+".join(self.names[axis] for axis in varying) + ("/part" if partial else "")
+
+    def part(self, axis: str, size: int) -> str:
+        """The axes among those of ``axis`` (joined by ``+``) that have ``size`` devices together,
+        the innermost where several do; "" where none do."""
+        names = [name for name in axis.split("+") if name in self.names]
+        sizes = dict(zip(self.names, self.sizes, strict=True))
+        for count in range(1, len(names) + 1):
+            for chosen in reversed(list(combinations(names, count))):
+                if np.prod([sizes[name] for name in chosen]) == size:
+                    return "+".join(chosen)
+        return ""
 
     def over_pairs(self, pairs: Groups) -> tuple[str, int]:
         """Axes that a permute moves along, and the devices of one closed chain of its pairs."""

@@ -70,6 +70,15 @@ class Computation:
     def by_name(self) -> dict[str, Instruction]:
         return {i.name: i for i in self.instructions}
 
+    @cached_property
+    def users(self) -> dict[str, list[Instruction]]:
+        """Instructions that take each one's result."""
+        found: dict[str, list[Instruction]] = {}
+        for instruction in self.instructions:
+            for operand in dict.fromkeys(instruction.operands):
+                found.setdefault(operand, []).append(instruction)
+        return found
+
     @property
     def root(self) -> Instruction:
         return next((i for i in self.instructions if i.root), self.instructions[-1])
@@ -87,6 +96,16 @@ class Module:
     computations: dict[str, Computation]
     entry: str
     frames: dict[int, tuple[str, int, int]]
+
+    @cached_property
+    def callers(self) -> dict[str, list[tuple[Computation, Instruction]]]:
+        """Where each computation is run: the instruction and the computation it stands in."""
+        found: dict[str, list[tuple[Computation, Instruction]]] = {}
+        for computation in self.computations.values():
+            for instruction in computation.instructions:
+                for _, inner in instruction.called:
+                    found.setdefault(inner, []).append((computation, instruction))
+        return found
 
     def source(self, instruction: Instruction) -> tuple[str, int] | None:
         """File and line of the innermost frame that is not a library's, where known."""

@@ -1,0 +1,181 @@
+"""What an all-reduce is for: a sum that every device wants, or a scatter or gather sent whole.
+
+libtpu often sends a reduce-scatter as an all-reduce of the whole array, of which each device then
+keeps its part, and an all-gather as an all-reduce of arrays that are zero but for each device's
+part. Both show in what surrounds the all-reduce, and both send twice the bytes.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from math import prod
+
+from chipshift.compiled.hlo.groups import MeshAxes
+from chipshift.compiled.hlo.module import Computation, Instruction, Module
+from chipshift.compiled.hlo.shape import Shape
+
+UNCHANGED = ("bitcast", "copy", "copy-start", "copy-done", "reshape", "transpose", "convert")
+"""Opcodes that pass an array on, whatever its layout."""
+
+STARTS = ("async-start", "call-start", "fusion", "call")
+DONES = ("async-done", "call-done", "all-reduce-done", "async-update")
+
+WHOLE = 10**18
+"""Elements used where not only a part is."""
+
+DEPTH = 24
+"""Instructions that are followed from an all-reduce before its use counts as unknown."""
+
+
+def sent_bytes(kind: str, operand_bytes: float, n: int) -> float:
+    """Bytes one of ``n`` devices sends: (n-1)/n x the whole array for all-gather and
+    reduce-scatter, twice that for all-reduce, (n-1)/n x its own part for all-to-all."""
+    if kind == "all_gather":
+        return operand_bytes * (n - 1)
+    if kind == "all_reduce":
+        return 2 * operand_bytes * (n - 1) / n
+    if kind in ("reduce_scatter", "all_to_all"):
+        return operand_bytes * (n - 1) / n
+    return operand_bytes
+
+
+def result(computation: Computation, name: str) -> tuple[Shape, ...]:
+    """Arrays of an instruction's result, none where there is no such instruction."""
+    instruction = computation.by_name.get(name)
+    return instruction.shapes if instruction else ()
+
+
+def padded_bytes(computation: Computation, scattered: Instruction) -> float:
+    """Bytes by which an array is padded before it is scattered, so that all parts are equal."""
+    found = 0.0
+    for operand in scattered.operands:
+        made = computation.by_name.get(operand)
+        if made is not None and made.opcode == "pad":
+            before = sum(shape.bytes for shape in result(computation, made.operands[0]))
+            found += sum(shape.bytes for shape in made.shapes) - before
+    return found
+
+
+def in_place_of(
+    module: Module,
+    mesh: MeshAxes,
+    computation: Computation,
+    one: Instruction,
+    axis: str,
+    n: int,
+) -> tuple[tuple[tuple[str, str, float], ...], float]:
+    """What an all-reduce over ``n`` devices does the work of, and the bytes it sends for that.
+
+    A gather of zero-padded parts; a scatter where only a part of the sum is used, over those axes
+    that have as many devices as parts, and then an all-reduce of the part over the others.
+    """
+    sizes = [sum(shape.bytes for shape in result(computation, name)) for name in one.operands]
+    if zero_padded(module, computation, one):
+        whole = float(sum(sizes))
+        return (("all_gather", axis, whole * (n - 1) / n),), sent_bytes("all_reduce", whole, n)
+    found: list[tuple[str, str, float]] = []
+    spent = 0.0
+    for size, parts in zip(sizes, parts_kept(module, computation, one), strict=False):
+        over = mesh.part(axis, parts) if parts > 1 else ""
+        if not over:
+            continue
+        spent += sent_bytes("all_reduce", size, n)
+        found.append(("reduce_scatter", over, sent_bytes("reduce_scatter", size, parts)))
+        if n > parts:
+            rest = "+".join(name for name in axis.split("+") if name not in over.split("+"))
+            found.append(("all_reduce", rest, sent_bytes("all_reduce", size / parts, n // parts)))
+    return tuple(found), spent
+
+
+def parts_kept(module: Module, computation: Computation, one: Instruction) -> list[int]:
+    """For each array of an all-reduce, into how many parts it is cut of which one is used; 1 where
+    anything uses the whole."""
+    arrays = [prod(shape.dims) for shape in one.shapes[: len(one.operands)]]
+    found = []
+    for index, size in enumerate(arrays):
+        uses = set(_uses(module, computation, one, index if len(arrays) > 1 else None, DEPTH))
+        kept = max(uses, default=None)
+        found.append(max(1, size // kept) if kept else 1)
+    return found
+
+
+def zero_padded(module: Module, computation: Computation, one: Instruction) -> bool:
+    """Whether an all-reduce's operands are zeros with the device's own part put in."""
+    return all(_updated(module, computation, name, DEPTH) for name in one.operands)
+
+
+def _uses(
+    module: Module, computation: Computation, one: Instruction, index: int | None, depth: int
+) -> Iterator[int]:
+    """Elements of every part that is cut out of a value; infinitely many where all of it is used.
+
+    ``index``: which element of a tuple the value is.
+    """
+    if depth == 0:
+        yield WHOLE
+        return
+    if one.root:
+        yield from _used_by_callers(module, computation, index, depth)
+    for user in computation.users.get(one.name, ()):
+        if index is not None and user.opcode == "get-tuple-element":
+            if user.attribute("index") == str(index):
+                yield from _uses(module, computation, user, None, depth - 1)
+        elif user.opcode == "dynamic-slice" and user.operands[0] == one.name:
+            yield prod(user.shapes[0].dims)
+        elif user.opcode in UNCHANGED or user.opcode in DONES:
+            yield from _uses(module, computation, user, index, depth - 1)
+        elif user.opcode == "tuple" and user.root:
+            at = user.operands.index(one.name)
+            yield from _used_by_callers(module, computation, at, depth)
+        elif user.opcode == "fusion" and index is None:
+            yield from _inside(module, user, one.name, depth)
+        else:
+            yield WHOLE
+
+
+def _inside(module: Module, fusion: Instruction, name: str, depth: int) -> Iterator[int]:
+    """Uses within a fusion of the operand ``name``."""
+    inner = module.computations[fusion.attribute("calls")]
+    for at, operand in enumerate(fusion.operands):
+        if operand != name:
+            continue
+        for parameter in inner.instructions:
+            if parameter.opcode == "parameter" and parameter.attribute("value") == str(at):
+                yield from _uses(module, inner, parameter, None, depth - 1)
+
+
+def _used_by_callers(
+    module: Module, computation: Computation, index: int | None, depth: int
+) -> Iterator[int]:
+    """Uses of a computation's result where it is called; all of it where nothing says more."""
+    callers = module.callers.get(computation.name, ())
+    if not callers:
+        yield WHOLE
+    for caller, call in callers:
+        if call.opcode in STARTS:
+            yield from _uses(module, caller, call, index, depth - 1)
+        elif call.opcode not in DONES:
+            yield WHOLE
+
+
+def _updated(module: Module, computation: Computation, name: str, depth: int) -> bool:
+    """Whether a value was made by writing a part into a larger array, or padding one."""
+    made = computation.by_name.get(name)
+    if made is None or depth == 0:
+        return False
+    if made.opcode in ("dynamic-update-slice", "pad"):
+        return True
+    if made.opcode in UNCHANGED:
+        return _updated(module, computation, made.operands[0], depth - 1)
+    if made.opcode == "fusion":
+        inner = module.computations[made.attribute("calls")]
+        return _updated(module, inner, inner.root.name, depth - 1)
+    if made.opcode == "parameter":  # of a computation beside the main program
+        callers = module.callers.get(computation.name, ())
+        at = int(made.attribute("value") or 0)
+        return bool(callers) and all(
+            _updated(module, caller, call.operands[at], depth - 1)
+            for caller, call in callers
+            if call.opcode in STARTS and at < len(call.operands)
+        )
+    return False
