@@ -19,7 +19,7 @@ from chipshift.flows.output import (
     with_working,
 )
 from chipshift.flows.run import run_seconds
-from chipshift.flows.verdict import flip_price, verdict
+from chipshift.flows.verdict import UNVALIDATED_P50, believed, flip_price, verdict
 from chipshift.jobs.job import Given, TrainJob
 from chipshift.jobs.plan import Plan
 from chipshift.machines import parse_machine
@@ -260,3 +260,10 @@ def test_laws_and_measured_figures_show_their_working(answer: Assessment, path: 
     assert isinstance(worked, Worked)
     assert worked.expression
     assert float(plain(worked)) == pytest.approx(at_path(tree, path), rel=1e-9)
+
+
+def test_one_or_two_runs_are_no_measure_of_an_error() -> None:
+    assert believed(None, 0) == UNVALIDATED_P50
+    assert believed(0.01, 2) == UNVALIDATED_P50  # however near they came
+    assert believed(0.45, 1) == 0.45  # nor do they narrow what they showed to be wide
+    assert believed(0.01, 3) == 0.01

@@ -82,6 +82,12 @@ def test_every_tpu_recipe_but_two_fits_its_chip(records: Report) -> None:
     assert sum(not row.predicted.fits for row in tpu) <= 2
 
 
+def test_trainium1s_four_runs(records: Report) -> None:
+    errors = [r.error["step_time_s"] for r in records.scored if r.case.chip == "trn1"]
+    assert len(errors) == 4
+    assert max(map(abs, errors)) <= 0.1
+
+
 @pytest.mark.parametrize(("task", "median", "p90"), [("sft", 0.08, 0.18), ("lora", 0.08, 0.21)])
 def test_fine_tuning_which_no_constant_is_fitted_on(
     records: Report, task: str, median: float, p90: float

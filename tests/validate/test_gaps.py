@@ -178,3 +178,17 @@ def test_chips_that_no_slice_has_are_several_slices() -> None:
     found = to_case(row)
     assert isinstance(found, Case)
     assert found.machine == "v5p:2x4x4*3"
+
+
+def test_what_runs_on_trainium_is_built_by_its_own_compiler() -> None:
+    # 512 chips of two cores: dp 32 × tp 8 × pp 4 = 1,024
+    row = record(chip_key="trn1", n_chips=512, stack="megatron", global_batch=1024,
+                 tokens_per_step=1024 * 2048, parallelism={"dp": 32, "tp": 8, "pp": 4},
+                 model={"name": "GPT3-23B", "seq_len": 2048, "layers": None, "d_model": None,
+                        "heads": None, "kv_heads": None, "d_ff": None, "vocab": None})  # fmt: skip
+    found = to_case(row)
+    assert isinstance(found, Case)
+    assert found.stack == "neuron"
+    # AWS's script: 28 layers of 8,192, plain feed-forward of four times that
+    assert (found.job.model.n_layers, found.job.model.d_model) == (28, 8192)
+    assert found.plan.devices == 1024

@@ -16,6 +16,9 @@ UNVALIDATED_P50 = 0.30
 """Half-width assumed for a chip and stack on which nothing was measured: twice what the widest
 validated group shows; printed as an assumption wherever it is used."""
 
+FEWEST_RUNS = 3
+"""Measured runs from which an error band is taken at its word."""
+
 
 @dataclass(frozen=True)
 class Ratio:
@@ -81,9 +84,18 @@ def band_edge(step_time_s: Number, error: Number) -> Number:
     return step_time_s * (1 + error)
 
 
+def believed(median_abs_rel: float | None, runs: int) -> float:
+    """Relative half-width of an estimate: its median error, or the wide one for the unmeasured.
+
+    One or two runs are no measure of an error, however near they came.
+    """
+    shown = median_abs_rel or 0.0
+    return shown if runs >= FEWEST_RUNS else max(shown, UNVALIDATED_P50)
+
+
 def half_width(band: ErrorBand) -> float:
-    """Relative half-width of an estimate: its median error, or the wide one for the unmeasured."""
-    return UNVALIDATED_P50 if band.median_abs_rel is None else band.median_abs_rel
+    """Relative half-width of an estimate, by the runs that its chip and stack have shown."""
+    return believed(band.median_abs_rel, band.n)
 
 
 WORDS = {

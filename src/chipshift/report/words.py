@@ -6,7 +6,7 @@ import math
 from collections.abc import Mapping, Sequence
 from typing import Any
 
-from chipshift.flows.verdict import UNVALIDATED_P50
+from chipshift.flows.verdict import believed
 from chipshift.units import GIB, duration
 
 VERDICTS = {
@@ -25,8 +25,8 @@ SEVERITIES = ("blocker", "high", "medium", "low")
 
 def half_width(estimate: Mapping[str, Any]) -> float:
     """The relative half-width of an estimate: its own median error where it was validated."""
-    found = (estimate.get("error_band") or {}).get("median_abs_rel")
-    return UNVALIDATED_P50 if found is None else float(found)
+    band = estimate.get("error_band") or {}
+    return believed(band.get("median_abs_rel"), int(band.get("n") or 0))
 
 
 def ratio_error(present: Mapping[str, Any], target: Mapping[str, Any]) -> float:

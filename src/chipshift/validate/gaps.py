@@ -6,8 +6,11 @@ A record is scored wherever the model's sizes and a time are known: figures that
 
 from __future__ import annotations
 
+import functools
 import re
+import tomllib
 from collections.abc import Mapping
+from importlib import resources
 from typing import Any
 
 from chipshift.errors import InputError
@@ -86,7 +89,11 @@ def _chip(row: Mapping[str, Any]) -> str | None:
 
 def _words(out: Row, inferred: Inferred) -> None:
     """Stack, task, grade and precision, in the words that the rest of the reader knows."""
-    if out.get("stack") not in STACKS:
+    if str(out["chip_key"]).startswith("trn"):
+        if out.get("stack") != "neuron":
+            inferred.append(("stack", "neuron", "what runs on Trainium is built by its compiler"))
+        out["stack"] = "neuron"
+    elif out.get("stack") not in STACKS:
         said = f"{out.get('stack') or ''} {out.get('framework') or ''}".lower().replace("_", " ")
         found = [stack for word, stack in FRAMEWORKS.items() if word in said]
         out["stack"] = found[-1] if found else "other"
@@ -137,12 +144,24 @@ def _sizes(out: Row, inferred: Inferred) -> None:
         m["seq_len"] = round(out["tokens_per_step"] / out["global_batch"])
         inferred.append(("seq_len", str(m["seq_len"]), "tokens a step over sequences a step"))
     if any(not m.get(key) for key in ("layers", "d_model", "heads", "d_ff", "vocab")):
+        sizes = _known().get(m["name"].lower().replace("_", "-"))
+        if sizes:
+            m.update({key: value for key, value in sizes.items() if not m.get(key)})
+            inferred.append(("model", m["name"], f"its sizes are not stated: {m.pop('source')}"))
+            return
         try:
             known = preset(m["name"])
         except InputError:
             return
         m["preset"] = known.name
         inferred.append(("model", known.name, "its sizes are not stated, its public name is"))
+
+
+@functools.cache
+def _known() -> dict[str, Row]:
+    """Sizes of models by name (data/known_models.toml)."""
+    file = resources.files("chipshift.validate") / "data" / "known_models.toml"
+    return tomllib.loads(file.read_text("utf8"))
 
 
 def _amounts(out: Row, inferred: Inferred) -> None:
