@@ -29,7 +29,7 @@ HERE = Path(__file__).parent
 SOURCE = str(HERE.parents[1] / "src")
 ENTRY = ["--entry", "users_code:make_step", "--mesh", "data=2,model=2"]
 TINY = HERE / "tiny.json"
-"""A Llama of two layers whose vocabulary of 262,144 makes its logits large."""
+"""A Llama of one layer, which compiles soonest, whose vocabulary makes its logits large."""
 
 
 @pytest.fixture
