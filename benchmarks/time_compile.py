@@ -112,11 +112,13 @@ def compile_missing(chosen: str, seconds: float) -> None:
 
 @dataclass(frozen=True)
 class Timed:
-    """A run with the compiler's cycles and the seconds that are added to them."""
+    """A run with the compiler's cycles and the seconds that are added to them; ``same`` where it
+    ran the same program, so that a clock may rest on it."""
 
     case: Case
     cycles: float
     added_s: float
+    same: bool = True
 
     def error(self, clock_hz: float) -> float:
         assert self.case.measured.step_time_s is not None
@@ -143,13 +145,14 @@ def timed() -> list[Timed]:
         seen = estimate(case.job, replace(case.plan, remat=case.remats[0]), machine, case.stack)
         exposed = sum(float(plain(x)) for x in seen.collectives_exposed.values())
         added = exposed + sum(float(plain(seen.time[part])) for part in ADDED)
-        found.append(Timed(case, (layers + parts[0]["ends"]) * one.times, added))
+        cycles = (layers + parts[0]["ends"]) * one.times
+        found.append(Timed(case, cycles, added, one.same))
     return found
 
 
 def fitted(rows: list[Timed]) -> float:
-    """One clock for rows: the median of those that make each exact."""
-    return statistics.median(row.clock_hz for row in rows)
+    """One clock for rows: the median of those that make each exact that ran the same program."""
+    return statistics.median(row.clock_hz for row in rows if row.same)
 
 
 def main() -> int:
@@ -162,18 +165,32 @@ def main() -> int:
         compile_missing(chosen.only, chosen.seconds)
         return 0
     rows = timed()
-    own: list[float] = []
-    others: list[float] = []
     for chip in CHIPS:
-        on_chip = [row for row in rows if row.case.chip == chip]
-        if on_chip:
-            scored = score(on_chip)
-            own += [one for one, _ in scored]
-            others += [other for _, other in scored if other is not None]
-    for name, errors in (("in sample", own), ("model left out", others)):
-        if errors:
-            print(f"{name}: {len(errors)} runs, median {middle(errors):.1%}")
+        print_chip(chip, [row for row in scored(rows) if row.timed.case.chip == chip])
+    print_errors("runs of the same program", [row for row in scored(rows) if row.timed.same])
+    print_errors("with dropless experts", scored(rows))
     return 0
+
+
+@dataclass(frozen=True)
+class Scored:
+    """A run's error under its chip's clock, and under the clock of the chip's other models; None
+    where it has no other."""
+
+    timed: Timed
+    error: float
+    left_out: float | None
+
+
+def scored(rows: list[Timed]) -> list[Scored]:
+    """Every run against the clock that the runs of its chip give, it and its model apart."""
+    found = []
+    for row in rows:
+        on_chip = [other for other in rows if other.case.chip == row.case.chip]
+        rest = [other for other in on_chip if other.case.model != row.case.model and other.same]
+        apart = row.error(fitted(rest)) if rest else None
+        found.append(Scored(row, row.error(fitted(on_chip)), apart))
+    return found
 
 
 def middle(errors: list[float]) -> float:
@@ -181,28 +198,27 @@ def middle(errors: list[float]) -> float:
     return statistics.median(map(abs, errors))
 
 
-def score(rows: list[Timed]) -> list[tuple[float, float | None]]:
-    """Prints one chip's runs; each run's error under the clock of all of them, and of the other
-    models' alone."""
-    clock = fitted(rows)
-    found: list[tuple[float, float | None]] = []
-    for row in rows:
-        rest = [other for other in rows if other.case.model != row.case.model]
-        found.append((row.error(clock), row.error(fitted(rest)) if rest else None))
-    left_out = [other for _, other in found if other is not None]
-    shown = f", {middle(left_out):.1%} with the model left out" if left_out else ""
-    models = len({row.case.model for row in rows})
+def print_errors(what: str, rows: list[Scored]) -> None:
+    """One line: how many runs, and their median errors."""
+    left_out = [row.left_out for row in rows if row.left_out is not None]
+    models = len({row.timed.case.model for row in rows})
     print(
-        f"{rows[0].case.chip}: {len(rows)} runs of {models} models, {clock / 1e9:.3f}e9 cycles a "
-        f"second, median {middle([error for error, _ in found]):.1%}{shown}"
+        f"{what}: {len(rows)} of {models} models, median {middle([r.error for r in rows]):.1%}, "
+        f"{middle(left_out):.1%} with the model left out"
     )
-    for row, (error, other) in zip(rows, found, strict=True):
-        apart = "      –" if other is None else f"{other:+7.1%}"
+
+
+def print_chip(chip: str, rows: list[Scored]) -> None:
+    """A chip's clock and its runs."""
+    clock = fitted([row.timed for row in rows])
+    print_errors(f"{chip}, {clock / 1e9:.3f}e9 cycles a second", [r for r in rows if r.timed.same])
+    for row in rows:
+        case, apart = row.timed.case, "      –" if row.left_out is None else f"{row.left_out:+7.1%}"
+        other = "" if row.timed.same else ", dropless experts: not in the clock"
         print(
-            f"  {row.case.measured.step_time_s:8.3f} s {error:+7.1%} {apart}  "
-            f"{row.case.model} {row.case.machine} {row.case.stack} {row.case.remats[0]}"
+            f"  {case.measured.step_time_s:8.3f} s {row.error:+7.1%} {apart}  "
+            f"{case.model} {case.machine} {case.stack} {case.remats[0]}{other}"
         )
-    return found
 
 
 if __name__ == "__main__":

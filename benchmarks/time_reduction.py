@@ -5,6 +5,10 @@ positions at most), with two layers of one kind, no other device and no optimize
 layers differ (local and global attention, dense and routed feed-forwards) has a program for each
 kind. Experts are cut in the same proportion as the tokens, so that each multiplies as many rows as
 in the run; where fewer than the top-k would be left, they are k, and each multiplies every token.
+
+Experts that drop no token (MaxText's megablox: rows sorted by expert, a grouped matmul over parts
+of unequal length) are another program than the step's even slots. Such runs are reduced all the
+same, to be compared, and marked: a cycle's length does not rest on them.
 """
 
 from __future__ import annotations
@@ -29,6 +33,7 @@ TOKENS, POSITIONS, LAYERS = 4096, 8192, 2
 MEASURED = "measured_training.jsonl"
 
 _CAPACITY = re.compile(r"\bcapacity_factor=([\d.]+)")
+_DROPLESS = re.compile(r"\bmegablox=True\b")
 
 
 @dataclass(frozen=True)
@@ -38,20 +43,24 @@ class Reduced:
     Attributes:
         programs: each kind of layer, the most frequent first, with how many the model has.
         times: the run's tokens on a device over a program's.
+        same: whether the run's experts, if it has any, are computed as the program's are.
     """
 
     chip: str
     programs: tuple[tuple[Config, int], ...]
     times: float
+    same: bool = True
 
 
-def reduced(case: Case, capacity: float = 1.0) -> Reduced | str:
+def reduced(case: Case, notes: str = "") -> Reduced | str:
     """The run's reduction, or why it has none.
 
     Args:
-        capacity: slots an expert keeps, as a multiple of an even routing.
+        notes: of its record, where the sources' flags stand: slots an expert keeps, as a multiple
+            of an even routing, or that none is dropped.
     """
     job, plan = case.job, case.plan
+    slots = _CAPACITY.search(notes)
     if case.precision != "bf16" or len(case.remats) != 1:
         return "not bf16, or its rematerialisation is not stated"
     if plan.pp > 1:
@@ -71,7 +80,7 @@ def reduced(case: Case, capacity: float = 1.0) -> Reduced | str:
         vocab=-(-config.vocab // plan.tp),
         seq_len=length,
         batch=max(1, TOKENS // length),
-        capacity=capacity,
+        capacity=float(slots.group(1)) if slots else 1.0,
         master_dtype="bfloat16",
         gradient_dtype="bfloat16",
     )
@@ -87,6 +96,7 @@ def reduced(case: Case, capacity: float = 1.0) -> Reduced | str:
             for block, layers in kinds.most_common()
         ),
         plan.accumulation / share,
+        same="moe" not in case.groups or not _DROPLESS.search(notes),
     )
 
 
@@ -113,20 +123,14 @@ def cut(block: Block, plan: Plan, share: float) -> Block:
 
 def runs() -> Iterator[tuple[Case, Reduced]]:
     """Measured pretraining runs on TPU that can be reduced."""
-    slots = capacities()
+    rows = [json.loads(line) for line in carried(MEASURED).read_text("utf8").splitlines() if line]
+    notes = {row["id"]: row.get("notes") or "" for row in rows}
     for row in read_records(carried(MEASURED)):
         if not isinstance(row, Case) or row.chip not in CHIPS or row.task != "pretrain":
             continue
-        found = reduced(row, slots.get(row.id, 1.0))
+        found = reduced(row, notes.get(row.id, ""))
         if row.measured.step_time_s and isinstance(found, Reduced):
             yield row, found
-
-
-def capacities() -> dict[str, float]:
-    """Capacity factors by record; the sources' flags, which stand in the notes, name them."""
-    rows = [json.loads(line) for line in carried(MEASURED).read_text("utf8").splitlines() if line]
-    found = ((row["id"], _CAPACITY.search(row.get("notes") or "")) for row in rows)
-    return {name: float(factor.group(1)) for name, factor in found if factor}
 
 
 def key(chip: str, config: Config) -> str:

@@ -91,21 +91,19 @@ def test_two_depths_foretell_memory_and_collectives_of_the_whole_model(compare: 
 
 def test_time_is_near_measured_runs_of_models_that_the_clock_has_not_seen(compare: Any) -> None:
     times = importlib.import_module("time_compile")
-    rows = times.timed()
-    left_out = []
-    for chip in times.CHIPS:
-        on_chip = [row for row in rows if row.case.chip == chip]
-        for row in on_chip:
-            rest = [other for other in on_chip if other.case.model != row.case.model]
-            left_out += [row.error(times.fitted(rest))] if rest else []
-    assert len(left_out) >= 20
-    assert times.middle(left_out) <= 0.15
+    rows = times.scored(times.timed())
+    same = [row.left_out for row in rows if row.timed.same]
+    assert len(same) >= 20
+    assert times.middle(same) <= 0.10
+    # experts that drop no token, which the step does not compute so, counted with the others
+    assert times.middle([row.left_out for row in rows]) <= 0.15
 
 
 def test_clocks_are_those_that_measured_runs_give(compare: Any) -> None:
     times = importlib.import_module("time_compile")
     file = resources.files("chipshift.compiled") / "data" / "cycles.toml"
     for chip, clock in tomllib.loads(file.read_text("utf8")).items():
-        on_chip = [row for row in times.timed() if row.case.chip == chip]
+        on_chip = [row for row in times.timed() if row.case.chip == chip and row.same]
+        assert len(on_chip) >= 3
         assert len({row.case.model for row in on_chip}) >= 2
         assert times.fitted(on_chip) == pytest.approx(clock["clock_hz"], rel=0.01)

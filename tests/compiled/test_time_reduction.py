@@ -65,6 +65,14 @@ def test_no_fewer_experts_than_a_token_chooses(runs: Any) -> None:
     assert config.capacity == 1.25
 
 
+def test_experts_that_drop_no_token_are_another_program(runs: Any) -> None:
+    """By their recipes' flags: Mixtral has megablox=False and keeps slots, Gemma 4 26B
+    megablox=True; a dense model has no experts, whatever its flags say."""
+    same = {model: the(runs, chip, model).same for chip, model in
+            [("v6e", "mixtral-8x7b"), ("v7x", "gemma4-26b"), ("v7x", "gemma4-4b")]}  # fmt: skip
+    assert same == {"mixtral-8x7b": True, "gemma4-26b": False, "gemma4-4b": True}
+
+
 def test_context_parallelism_is_a_part_of_the_sequence(runs: Any) -> None:
     """Llama 3.1 70B at 131,072 positions over cp=8: 16,384 a device, two programs of 8,192, which
     are those of its runs at 8,192."""
