@@ -20,12 +20,16 @@ class Program:
     Attributes:
         axes, sizes: of the mesh that device numbers of the program count.
         arguments: names of the flattened arguments, where known.
+        asked: (kind, axis, bytes) of the collectives that a module's cut asks for, over the axes
+            ``batch`` that its inputs are cut over; None where nothing is worked out.
     """
 
     lowered: Any
     axes: tuple[str, ...] = ()
     sizes: tuple[int, ...] = ()
     arguments: tuple[str, ...] = ()
+    asked: tuple[tuple[str, str, float], ...] | None = None
+    batch: tuple[str, ...] = ()
     failure: str | None = None
     findings: tuple[dict[str, Any], ...] = field(default=())
 
@@ -140,7 +144,8 @@ def _entry(request: Request, devices: list[Any]) -> Program:
 def _torch(request: Request, devices: list[Any]) -> Program:
     """A PyTorch module through torchax."""
     from chipshift.compiled.aliasing import aliasing
-    from chipshift.compiled.torch_program import batch_axes, checked, make_model, trace
+    from chipshift.compiled.expected_module import asked_for
+    from chipshift.compiled.torch_program import batch_axes, checked, cuts, make_model, trace
 
     mesh = _mesh(request, devices, "fsdp")
     sizes = tuple(mesh.shape[name] for name in mesh.axis_names)
@@ -155,7 +160,16 @@ def _torch(request: Request, devices: list[Any]) -> Program:
         raise
     except Exception as error:  # the user's code, whatever it raises
         return _stopped(error, request, wrong)
-    return Program(lowered, mesh.axis_names, sizes, _names(arguments), findings=wrong)
+    batch = batch_axes(mesh)
+    return Program(
+        lowered,
+        mesh.axis_names,
+        sizes,
+        _names(arguments),
+        asked_for(dict(mesh.shape), batch, cuts(mesh, made)),
+        batch,
+        findings=wrong,
+    )
 
 
 def _stopped(

@@ -5,6 +5,7 @@ from __future__ import annotations
 from typing import Any
 
 from chipshift.compiled.expected import expected
+from chipshift.compiled.expected_module import beside_module
 from chipshift.compiled.fast_mode import stated
 from chipshift.compiled.lowering import slice_of
 from chipshift.compiled.planned import beside, insertions, sources
@@ -108,6 +109,8 @@ def _collectives(request: Request, outcome: dict[str, Any]) -> list[dict[str, An
         on = slice_of(aim.chip, aim.topology, aim.devices, aim.slices)
         sent = expected(request.config, on) if on else None
         return beside(found, places, wanted, sent) if found else []
+    if outcome.get("asked") is not None:
+        return beside_module(found, places, outcome["asked"], outcome["batch_axes"])
     unknown = {
         "expected_bytes_per_device_per_step": None,
         "lowered_bytes_per_device_per_step": None,

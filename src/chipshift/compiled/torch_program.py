@@ -13,6 +13,7 @@ from math import prod
 from pathlib import Path
 from typing import Any
 
+from chipshift.compiled.expected_module import Cut
 from chipshift.compiled.request import Request
 from chipshift.errors import InputError
 
@@ -108,6 +109,14 @@ def parameter_spec(mesh: Any, name: str, shape: tuple[int, ...]) -> tuple[Any, .
             spec[dim] = axis
             break
     return tuple(spec)
+
+
+def cuts(mesh: Any, made: Made) -> list[Cut]:
+    """Every parameter with its bytes an element and how it is cut."""
+    return [
+        (name, tuple(p.shape), p.element_size(), parameter_spec(mesh, name, tuple(p.shape)))
+        for name, p in made.module.named_parameters()
+    ]
 
 
 def trace(mesh: Any, made: Made) -> tuple[Any, tuple[Any, ...]]:
