@@ -202,8 +202,10 @@ def test_each_mistake_is_one_sentence(tmp_path: Path, old: str, new: str, messag
     assert "\n" not in str(caught.value)
 
 
-def test_a_misspelt_key_matters_and_names_the_nearest(tmp_path: Path) -> None:
-    read = job(tmp_path, BASE + "pipeline_paralel_degree = 4\n")
+def test_a_misspelt_key_is_refused_and_one_farther_off_is_said_to_matter(tmp_path: Path) -> None:
+    with pytest.raises(InputError, match=r"job.toml:10: .*did you mean .*pipeline_parallel_degree"):
+        job(tmp_path, BASE + "pipeline_paralel_degree = 4\n")
+    read = job(tmp_path, BASE + "pipelin_paralel_degree = 4\n")  # two letters are lost
     (entry,) = [entry for entry in read.ignored if "paralel" in entry.key]
     assert entry.matters and "parallelism.pipeline_parallel_degree" in entry.why
 

@@ -2,13 +2,13 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections.abc import Iterable, Mapping
 from typing import Any
 
-from chipshift.errors import InputError, nearest
+from chipshift.errors import InputError, nearest, slipped
 from chipshift.jobs.draft import FIELDS, Draft
 from chipshift.jobs.job import Given, Understood
-from chipshift.jobs.settings import ABSURD, Setting, as_integer, as_number
+from chipshift.jobs.settings import ABSURD, Setting, as_integer, as_number, unknown
 
 COUNTS = {
     "seq_len": "seq_len",
@@ -48,15 +48,20 @@ WORDS = {
 }
 
 
+Place = tuple[str, int | None]
+
+
 class Overrides:
     """The ``--set`` settings, and which of them something has used.
 
     Attributes:
+        places: file and line of those that a command line in a script gives; others are --set's.
         added: dotted keys laid over a file that has none such; ``replaced``: keys that one has.
     """
 
-    def __init__(self, given: dict[str, str]) -> None:
+    def __init__(self, given: dict[str, str], places: Mapping[str, Place] | None = None) -> None:
         self.given = given
+        self.places = dict(places or {})
         self.used: set[str] = set()
         self.added: set[str] = set()
         self.replaced: set[str] = set()
@@ -66,8 +71,12 @@ class Overrides:
         for key, text in self.given.items():
             if key in settings or key in known or ("." in key and key not in COUNTS):
                 (self.replaced if key in settings or key in known else self.added).add(key)
-                settings[key] = Setting(typed(text), "--set", None)
+                settings[key] = Setting(typed(text), *self.places.get(key, ("--set", None)))
                 self.used.add(key)
+            elif key in self.places:
+                meant = next((k for k in (*settings, *known) if slipped(key, k)), "")
+                if meant:
+                    raise unknown(key, Setting(text, *self.places[key]), meant)
 
     def variable(self, name: str) -> str | None:
         """A script's variable, if it was set."""

@@ -15,7 +15,7 @@ from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 from typing import Any
 
-from chipshift.errors import InputError, nearest
+from chipshift.errors import InputError, nearest, slipped
 from chipshift.jobs.draft import Draft
 from chipshift.jobs.job import Given, Ignored, Understood
 
@@ -197,6 +197,9 @@ class Sheet:
 
         A key that ``--set`` adds is not passed over by ``*`` alone, nor where it is a likely
         misspelling: it is then reported as unknown.
+
+        Raises:
+            InputError: a key is one slip of the keyboard away from one that is read and absent.
         """
         patterns = tuple(patterns)
         self.known.update(p for p in patterns if "*" not in p)
@@ -204,7 +207,9 @@ class Sheet:
         for key, setting in self.settings.items():
             if key in self.taken or not any(fnmatch.fnmatchcase(key, p) for p in patterns):
                 continue
-            if key not in patterns and misspelt(key, self.known - set(self.settings)):
+            if key not in patterns and (meant := misspelt(key, self.known - set(self.settings))):
+                if setting.file != "--set" and slipped(key, meant):
+                    raise unknown(key, setting, meant)
                 continue
             if setting.file == "--set":
                 named = [p for p in patterns if p != "*" and fnmatch.fnmatchcase(key, p)]
@@ -221,14 +226,30 @@ class Sheet:
         known = self.known - {key}
         return bool(misspelt(key, known)) or any(k.endswith(leaf) for k in known)
 
+    def refuse_slip(self, meant: str) -> None:
+        """Refuse the key that was written in place of one that is missing, if there is one.
+
+        Raises:
+            InputError: a key is one slip of the keyboard away from it.
+        """
+        for key, setting in self.settings.items():
+            if slipped(key, meant):
+                raise unknown(key, setting, meant)
+
     def close(self, framework: str) -> None:
-        """Report every key that nobody took; those of ``--set`` are for the whole job to judge."""
+        """Report every key that nobody took; those of ``--set`` are for the whole job to judge.
+
+        Raises:
+            InputError: a key is one slip of the keyboard away from one that is read and absent.
+        """
         self.draft.known |= self.known
         for key, setting in self.settings.items():
             if key in self.taken or setting.file == "--set":
                 continue
             why = f"not a key {framework} documents that bears on time or memory"
             meant = misspelt(key, sorted(self.known - set(self.settings)))
+            if meant and slipped(key, meant):
+                raise unknown(key, setting, meant)
             if meant:
                 why = f"not a key of {framework}; did you mean '{meant}'?"
             entry = Ignored(key, setting.file, setting.line, bool(meant), why)
@@ -321,3 +342,11 @@ def misspelt(key: str, known: Iterable[str]) -> str:
     alike = [k for k in alike if len(re.split(r"[_.-]", k)) == words]
     close = difflib.get_close_matches(key, alike, n=1, cutoff=0.9)
     return close[0] if close else ""
+
+
+def unknown(key: str, setting: Setting, meant: str) -> InputError:
+    """The one sentence for a key that is one slip away from one that is read."""
+    return InputError(
+        f"{setting.where}: {key} is {_shown(setting.value)}, but no such key is read; did you mean "
+        f"'{meant}'?"
+    )

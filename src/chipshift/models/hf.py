@@ -30,7 +30,7 @@ from chipshift.models.families import (
     unet,
     vision,
 )
-from chipshift.models.fields import Fields
+from chipshift.models.fields import Fields, lines_in
 from chipshift.models.model import Model
 
 LARGEST_BYTES = 16 * 1024 * 1024
@@ -178,14 +178,19 @@ STATED = (
 STATED_EXPERTS = ("num_experts", "num_experts_per_tok", "moe_intermediate_size")
 
 
-def read_config(source: Source, name: str = "", file: str = "") -> Model:
+def read_config(
+    source: Source,
+    name: str = "",
+    file: str = "",
+    lines: Mapping[str, int] | None = None,
+) -> Model:
     """The model that a config describes.
 
     Args:
         source: path of a ``config.json``, of a folder that holds one, or its keys. Of a
             checkpoint's folder, the tensors' shapes are the truth.
         name: what to call the model; by default the folder's or the file's name.
-        file: where keys that are given came from, for messages.
+        file: where keys that are given came from, for messages; lines: of each dotted key there.
 
     Raises:
         InputError: the file cannot be read or is not such a config; a key is missing, of the
@@ -199,8 +204,10 @@ def read_config(source: Source, name: str = "", file: str = "") -> Model:
         values, file = load_keys(path), str(path)
         called = name or (path.parent.name if path.name == "config.json" else path.stem)
     _refuse_nan(values, file)
-    fields = Fields(file, values)
+    at = (lines or {}).get if isinstance(source, Mapping) else lines_in(path)
+    fields = Fields(file, values, line_of=at)
     model = _family(fields)(fields)
+    fields.refuse_slips()
     if not isinstance(source, Mapping) and os.path.isdir(source) and has_checkpoint(path.parent):
         model = corrected(model, read_checkpoint(path.parent))
     defaults = tuple(dict(fields.defaults).items())

@@ -14,7 +14,7 @@ from typing import Any
 
 from chipshift.errors import InputError, nearest
 from chipshift.models.count import layer_params, params
-from chipshift.models.fields import Fields
+from chipshift.models.fields import Fields, lines_in
 from chipshift.models.hf import load_keys
 from chipshift.models.model import Model, MoeMlp
 from chipshift.models.modules import LinearModule, linear_modules, naming
@@ -92,18 +92,23 @@ def lora_params(rank: int, inputs: int, outputs: int, copies: int) -> int:
     return rank * (inputs + outputs) * copies
 
 
-def read_lora(source: str | Path | Mapping[str, Any], name: str = "adapter_config") -> Lora:
+def read_lora(
+    source: str | Path | Mapping[str, Any],
+    name: str = "adapter_config",
+    lines: Mapping[str, int] | None = None,
+) -> Lora:
     """The adapter of an ``adapter_config.json`` (file, folder or keys, then called ``name``).
 
     Raises:
         InputError: it cannot be read, is of another kind than LoRA, or a key is wrong.
     """
     if isinstance(source, Mapping):
-        c = Fields(name, source)
+        c = Fields(name, source, line_of=(lines or {}).get)
     else:
         path = Path(source)
         path = path / "adapter_config.json" if path.is_dir() else path
-        c = Fields(str(path), load_keys(path, "a PEFT adapter_config.json"))
+        keys = load_keys(path, "a PEFT adapter_config.json")
+        c = Fields(str(path), keys, line_of=lines_in(path))
     kind = c.text("peft_type", default="LORA")
     if kind.upper() != "LORA":
         raise c.wrong("peft_type", "LORA; other adapters are not counted")
@@ -121,7 +126,7 @@ def read_lora(source: str | Path | Mapping[str, Any], name: str = "adapter_confi
     layers = c.values.get("layers_to_transform")
     one = isinstance(layers, int) and not isinstance(layers, bool)
     numbers = [c.count("layers_to_transform", least=0)] if one else c.counts("layers_to_transform")
-    return Lora(
+    read = Lora(
         rank=c.count("r", default=8, most=1_000_000),
         targets=targets,
         pattern=pattern,
@@ -133,6 +138,12 @@ def read_lora(source: str | Path | Mapping[str, Any], name: str = "adapter_confi
         bias=c.text("bias", default="none", choices=("none", "all", "lora_only")),
         dora=c.flag("use_dora", default=False),
     )
+    c.asked.update(LISTS)
+    c.refuse_slips()
+    return read
+
+
+LISTS = ("target_modules", "exclude_modules", "target_parameters", "modules_to_save")
 
 
 def _names(c: Fields, key: str) -> tuple[tuple[str, ...], bool]:

@@ -15,7 +15,7 @@ from chipshift.jobs.launch import program_words, put_environment, put_machine, r
 from chipshift.jobs.overrides import typed
 from chipshift.jobs.readers.bridge import finish, from_library
 from chipshift.jobs.readers.bridge_library import library
-from chipshift.jobs.readers.megatron_core import PASSED, RENAMED, pass_on
+from chipshift.jobs.readers.megatron_core import pass_on
 from chipshift.jobs.settings import Setting
 from chipshift.jobs.shell.values import Field
 from chipshift.jobs.source import Source
@@ -63,8 +63,7 @@ def read(source: Source, context: Context) -> Draft:
     from_library(draft, settings, recipe, named.line)
     for key, word in _pairs(words):
         leaf = key.rsplit(".", 1)[-1]
-        if leaf in PASSED or leaf in RENAMED:
-            pass_on(settings, leaf, Setting(typed(word.plain), source.path, word.line))
+        pass_on(settings, leaf, Setting(typed(word.plain), source.path, word.line))
     finish(draft, context, settings, recipe.name, recipe.model)
     return draft
 

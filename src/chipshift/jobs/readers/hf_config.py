@@ -22,7 +22,7 @@ def read(source: Source, context: Context) -> Draft:
     named = str(tree.get("_name_or_path") or "") or (parts[-2] if len(parts) > 1 else "")
     key = "model_type" if "model_type" in lines else "architectures"
     if not context.model_named:
-        model = read_config(tree, name=named, file=source.path)
+        model = read_config(tree, name=named, file=source.path, lines=lines)
         draft.put("model", Given(model, source.path, lines.get(key)))
     shown = str(tree.get(key, ""))[:60]
     entry = Understood(key, shown, source.path, lines.get(key), "model: the whole file")

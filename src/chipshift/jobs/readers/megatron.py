@@ -198,6 +198,7 @@ def _batch(sheet: Sheet) -> None:
     total = sheet.integer("global-batch-size", into="global batch in sequences")
     draft.put("global_batch", total)
     if micro is None:
+        sheet.refuse_slip("micro-batch-size")
         raise InputError(
             f"{draft.file} gives no --micro-batch-size; expected it, or --set micro-batch-size=N"
         )

@@ -9,11 +9,12 @@ from __future__ import annotations
 
 import re
 
+from chipshift.errors import slipped
 from chipshift.jobs.context import Context
 from chipshift.jobs.draft import Draft
 from chipshift.jobs.dtypes import dtype_of
 from chipshift.jobs.readers import megatron
-from chipshift.jobs.settings import Setting, Sheet, as_boolean
+from chipshift.jobs.settings import Setting, Sheet, as_boolean, unknown
 
 RENAMED = {
     "encoder_seq_length": "seq-length",
@@ -62,7 +63,15 @@ PASSED = frozenset(
 
 
 def pass_on(settings: dict[str, Setting], name: str, setting: Setting) -> None:
-    """A field as the argument it equals; off and unset ones are left out."""
+    """A field as the argument it equals; off and unset ones are left out.
+
+    Raises:
+        InputError: the field is one slip of the keyboard away from one that is known.
+    """
+    if name not in PASSED and name not in RENAMED:
+        meant = next((k for k in sorted(PASSED | RENAMED.keys()) if slipped(name, k)), "")
+        if meant and setting.file != "--set":
+            raise unknown(name, setting, meant)
     argument = RENAMED.get(name) or (name.replace("_", "-") if name in PASSED else None)
     value = setting.value
     if argument is None or value is None or value is False or isinstance(value, dict):

@@ -70,6 +70,7 @@ def _size(sheet: Sheet, key: str, into: str, alias: str = "") -> Given[int]:
     keys = (key, alias) if alias else (key,)
     value = sheet.integer(*keys, into=into, high=10**7)
     if value is None:
+        sheet.refuse_slip(key)
         raise InputError(
             f"{sheet.draft.file} gives no --{key}; expected it, --set {key}=N, or --model"
         )

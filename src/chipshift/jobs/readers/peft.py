@@ -37,7 +37,7 @@ def read(source: Source, context: Context) -> Draft:
                 sheet.record(name, setting, "adapters")
     stated = rank or kind
     line = stated.line if stated is not None else None
-    draft.put("lora", Given(read_lora(tree, source.path), source.path, line))
+    draft.put("lora", Given(read_lora(tree, source.path, lines), source.path, line))
     base = sheet.raw("base_model_name_or_path")
     if base is not None and isinstance(base[1].value, str):
         sheet.record(*base, "model")

@@ -9,14 +9,14 @@ from __future__ import annotations
 
 import re
 
-from chipshift.errors import InputError, nearest
+from chipshift.errors import InputError, nearest, slipped
 from chipshift.jobs import python_tree
 from chipshift.jobs.context import Context
 from chipshift.jobs.draft import Draft
 from chipshift.jobs.job import Given
 from chipshift.jobs.python_tree import Call, Module
 from chipshift.jobs.readers import torchtitan
-from chipshift.jobs.settings import Setting, as_integer
+from chipshift.jobs.settings import Setting, as_integer, unknown
 from chipshift.jobs.source import Source
 
 SECTIONS = {
@@ -127,6 +127,9 @@ def _tokens(settings: dict[str, Setting]) -> None:
     size = as_integer(length.value) if length is not None else None
     if length is not None:
         settings.setdefault("training.seq_len", length)
+    for key, found in settings.items():
+        if length is None and slipped(key, "training.max_context_length"):
+            raise unknown(key, found, "training.max_context_length")
     for tokens, sequences in (
         ("num_tokens_per_microbatch_per_dp_rank", "local_batch_size"),
         ("num_tokens_per_train_step", "global_batch_size"),

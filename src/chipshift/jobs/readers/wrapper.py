@@ -28,7 +28,7 @@ def read(source: Source, context: Context) -> Draft:
     put_environment(draft, launch)
     inner: list[Draft] = []
     for command in launch.found.commands:
-        inner += _named(command, context)
+        inner += _named(command, context, source.path)
     if not inner:
         return draft
     merged = join([*inner, draft])
@@ -36,7 +36,7 @@ def read(source: Source, context: Context) -> Draft:
     return merged
 
 
-def _named(command: Command, context: Context) -> list[Draft]:
+def _named(command: Command, context: Context, file: str) -> list[Draft]:
     """Drafts of the files that a command names, with its overrides."""
     from chipshift.jobs.read import read_draft
 
@@ -48,14 +48,18 @@ def _named(command: Command, context: Context) -> list[Draft]:
     ]
     sources = [(name, context.neighbour(name)) for name in names]
     pairs = {
-        match.group(1): match.group(2)
+        match.group(1): (match.group(2), word.line)
         for word in command.words
         if (match := _PAIR.match(word.plain)) and not QUIET.match(match.group(1))
     }
+    texts = {key: text for key, (text, _) in pairs.items()}
+    places = {key: (file, line) for key, (_, line) in pairs.items()}
+    for key in context.overrides.given:
+        places.pop(key, None)
     for name, source in sources:
         if source is None or name.endswith(".sh"):
             continue
-        laid = Overrides({**pairs, **context.overrides.given})
+        laid = Overrides({**texts, **context.overrides.given}, places)
         own = replace(context, overrides=laid)
         found.append(read_draft(source, own))
         context.overrides.used |= laid.used & set(context.overrides.given)
