@@ -46,7 +46,7 @@ CHOICES: dict[str, tuple[float, ...]] = {
     "working_layers": (0.7, 0.85, 1.0),
     "gathered_layers": (1.0, 2.0),
     "streams_at_loss": (0.0, 2.0),
-    "attention_copies": (0.0, 4.0),
+    "cast_copies": (0.0, 1.0),
 }
 """Constants of the stack, and values that could have been read off the buffers instead."""
 

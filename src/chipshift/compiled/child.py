@@ -10,6 +10,7 @@ from __future__ import annotations
 import json
 import os
 import sys
+import tempfile
 import threading
 import time
 from pathlib import Path
@@ -39,6 +40,7 @@ def main() -> None:
     report = Path(sys.argv[1])
     outcome = compile_request(request)
     report.write_text(json.dumps(outcome))
+    os._exit(0)  # a compiler stopped when its buffers were placed goes on in its thread
 
 
 def end_with_parent() -> None:
@@ -80,20 +82,26 @@ def compile_request(request: Request) -> dict[str, Any]:
     lowered_s = time.monotonic() - started
     phase("compiling")
     begun = time.monotonic()
+    folder = Path(tempfile.mkdtemp(prefix="placed-")) if request.stops_when_placed else None
     try:
-        compiled = program.lowered.compile(compiler_options=request.compiler_options)
+        compiled = compile_it(request, program, folder)
     except Exception as error:
         spent = {"lower_time_s": lowered_s, "compile_time_s": time.monotonic() - begun}
-        return base | spent | {"findings": program.findings} | refused(request, program, str(error))
+        said = refused(request, program, str(error), folder)
+        return base | spent | {"findings": program.findings} | said
     compile_s = time.monotonic() - begun
     phase("reading the program")
-    from chipshift.compiled.reading import read
+    from chipshift.compiled.reading import read, read_placed
 
     found = (
         base
         | {"compiled": True, "reason": None, "findings": program.findings}
         | {"lower_time_s": lowered_s, "compile_time_s": compile_s}
-        | read(request, program, compiled)
+        | (
+            read_placed(request, program, folder)
+            if compiled is None and folder is not None
+            else read(request, program, compiled)
+        )
     )
     memory = found["memory_bytes"]
     if request.detail and memory["available"] and (memory["peak"] or 0) > memory["available"]:
@@ -102,14 +110,32 @@ def compile_request(request: Request) -> dict[str, Any]:
     return found
 
 
-def refused(request: Request, program: Any, message: str) -> dict[str, Any]:
-    """Why there is no program; out of memory: how much too much, and what is the largest."""
+def compile_it(request: Request, program: Any, folder: Path | None) -> Any:
+    """The compiled program, or None where the compiler was stopped with its dump in ``folder``."""
+    if folder is None:
+        return program.lowered.compile(compiler_options=request.compiler_options)
+    from chipshift.compiled.placed import compile_until_placed
+    from chipshift.machines.load import chip
+
+    usable = chip(request.target.chip).value("usable_hbm_bytes_per_device")
+    return compile_until_placed(program.lowered, request.compiler_options, usable, folder)
+
+
+def refused(
+    request: Request, program: Any, message: str, folder: Path | None = None
+) -> dict[str, Any]:
+    """Why there is no program; out of memory: how much too much, and what is the largest.
+
+    Args:
+        folder: of the dump that was made at once, else None.
+    """
     from chipshift.compiled.reasons import explain
+    from chipshift.compiled.too_large import read_dump
 
     said = explain(message)
     if said.get("out_of_memory") and request.detail:
         phase(LOOKING)
-        said |= too_large(request, program)
+        said |= read_dump(folder) if folder else too_large(request, program)
     return said
 
 

@@ -12,6 +12,7 @@ from chipshift.compiled.hlo.flops import matmul_flops
 from chipshift.compiled.hlo.groups import MeshAxes
 from chipshift.compiled.hlo.module import parse
 from chipshift.compiled.hlo.padding import Padded, arguments, results
+from chipshift.compiled.placed import main_placement, main_text
 from chipshift.compiled.programs import Program
 from chipshift.compiled.request import Request
 from chipshift.compiled.topology import gpu_memory_bytes
@@ -21,8 +22,37 @@ LISTED = 10
 
 
 def read(request: Request, program: Program, compiled: Any) -> dict[str, Any]:
-    """Memory, collectives, padding, cycles and floating-point operations of a program."""
-    text = compiled.as_text()
+    """What a finished program says."""
+    counted = _cost_analysis(compiled)
+    return read_text(request, program, compiled.as_text(), memory(request, compiled), counted)
+
+
+def read_placed(request: Request, program: Program, folder: Path) -> dict[str, Any]:
+    """What the dump of a compilation says that was stopped when its buffers were placed."""
+    found = main_placement(folder)
+    assert found is not None
+    sizes = {
+        "arguments": found.arguments,
+        "outputs": found.outputs,
+        "temporaries": found.temporaries,
+        "peak": found.peak,
+        "available": None,
+    }
+    return read_text(request, program, main_text(folder), sizes, None)
+
+
+def read_text(
+    request: Request,
+    program: Program,
+    text: str,
+    memory: dict[str, int | None],
+    counted: float | None,
+) -> dict[str, Any]:
+    """Memory, collectives, padding, cycles and floating-point operations of a program.
+
+    Args:
+        counted: FLOP by the compiler's own count.
+    """
     if request.keep:
         Path(request.keep).write_text(text)
     module = parse(text)
@@ -32,7 +62,7 @@ def read(request: Request, program: Program, compiled: Any) -> dict[str, Any]:
     made = results(module)
     cycles = read_cycles(module)
     return {
-        "memory_bytes": memory(request, compiled),
+        "memory_bytes": memory,
         "collectives": [_summed(one, found) for one in by_axis(found)],
         "places": [_place(one) for one in sorted(found, key=lambda c: -c.bytes)],
         "asked": None if program.asked is None else [list(one) for one in program.asked],
@@ -44,7 +74,7 @@ def read(request: Request, program: Program, compiled: Any) -> dict[str, Any]:
             "by_kind": cycles.by_kind,
             "without": [list(kernel) for kernel in cycles.without],
         },
-        "flops": {"matmuls": matmul_flops(module), "by_cost_analysis": _cost_analysis(compiled)},
+        "flops": {"matmuls": matmul_flops(module), "by_cost_analysis": counted},
         "instructions": sum(len(c.instructions) for c in module.computations.values()),
     }
 

@@ -12,19 +12,9 @@ from typing import Any
 from chipshift.compiled.step.config import Block, Config, Variant
 from chipshift.compiled.topology import Target
 
-FAST: dict[str, dict[str, Any]] = {
-    "tpu": {"exec_time_optimization_effort": -1.0, "memory_fitting_effort": -1.0},
-    "cuda": {"xla_gpu_autotune_level": 0},
-}
-TIME: dict[str, dict[str, Any]] = {"tpu": {}, "cuda": {"xla_gpu_autotune_level": 0}}
-"""Compiler options of the two modes; ``FAST`` keeps memory and collectives, ``TIME`` the tiling of
-matmuls as well (docs/compile.md has the measurements behind them)."""
-
-OFFLOADS = ("all_gather", "reduce_scatter", "all_reduce")
-FAST_BY_CHIP: dict[str, dict[str, Any]] = {
-    # At low effort libtpu 0.0.42 aborts on v7x when collectives may go to the SparseCores.
-    "v7x": {f"xla_tpu_enable_sparse_core_collective_offload_{kind}": "false" for kind in OFFLOADS},
-}
+OPTIONS: dict[str, dict[str, Any]] = {"tpu": {}, "cuda": {"xla_gpu_autotune_level": 0}}
+"""Compiler options by platform: the compiler's own effort in both modes (docs/compile.md has what
+lower effort would change)."""
 
 PACKAGES = ("jax", "jaxlib", "libtpu", "jax-cuda12-plugin")
 
@@ -65,9 +55,13 @@ class Request:
 
     @property
     def compiler_options(self) -> dict[str, Any]:
-        table = FAST if self.mode == "fast" else TIME
-        extra = FAST_BY_CHIP.get(self.target.chip, {}) if self.mode == "fast" else {}
-        return {**table[self.target.platform], **extra, **dict(self.options)}
+        return {**OPTIONS[self.target.platform], **dict(self.options)}
+
+    @property
+    def stops_when_placed(self) -> bool:
+        """Whether the compiler is stopped once its buffers are placed: memory and collectives are
+        settled then, its cycles and algorithms not yet chosen. XLA:GPU is quick enough whole."""
+        return self.mode == "fast" and self.target.platform == "tpu"
 
     def as_json(self) -> str:
         return json.dumps(asdict(self), sort_keys=True)

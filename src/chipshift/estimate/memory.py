@@ -13,7 +13,7 @@ from chipshift.estimate.passes import launched_ops
 from chipshift.estimate.setting import Setting
 from chipshift.estimate.stage import device_params, heaviest_kind, layers_params
 from chipshift.estimate.work import Times, absent, plus
-from chipshift.models.count import head_params, layer_params, params_embedding
+from chipshift.models.count import head_params, params_embedding
 from chipshift.parallel import memory, schedule
 from chipshift.parallel.remat import Policy
 from chipshift.worked import plain, rename
@@ -143,7 +143,7 @@ def _stage_parts(s: Setting, c: Columns, choice: Choice, policy: Policy, counts:
     if not moment.loss:
         tokens_logits = tokens_logits * 0.0
     logits = memory.logits_bytes(
-        tokens_logits, s.model.vocab, c.tp, _logit_bytes(s, c), s.loss_chunks
+        tokens_logits, s.model.vocab, c.tp, _logit_bytes(s, c, weights_by[0]), s.loss_chunks
     )
     logits = rename(logits, f"{stage}_logits_bytes")
     gathered = _gathered(s, c, *weights_by, moment)
@@ -158,7 +158,7 @@ def _stage_parts(s: Setting, c: Columns, choice: Choice, policy: Policy, counts:
     context = s.stack.context_bytes + s.stack.workspace_bytes
     context = plus(context, s.stack.pool_bytes)
     if moment in PLANNED:
-        context = context + rename(_transposed(s, c, counts, weights_by), "transposed_bytes")
+        context = context + rename(_cast(s, c, counts, weights_by), "cast_bytes")
     gradients = _state("gradients", dense, experts, gradient_bytes, gradient_cuts(c, choice))
     held = _beside(s, c, choice, dense / weights_by[0] + experts / weights_by[1], w.tokens)
     stranded = _stranded(s, c, choice, policy, counts, w)
@@ -275,15 +275,23 @@ def _params(s: Setting, c: Columns, counts: list[Number], last: bool) -> tuple[N
     return dense + table + np.where(c.pp > 1, 0.0, head), experts
 
 
-def _logit_bytes(s: Setting, c: Columns) -> Number:
-    """Bytes kept for a logit; fewer where sharded weights' gradients are summed over dp as well."""
-    kept, hybrid, one = (
-        s.stack.logit_memory_bytes, s.stack.hybrid_logit_bytes, s.stack.hybrid_logit_bytes_of_one
+def _hybrid(c: Columns) -> Number:
+    """Whether weights are sharded over fsdp and replicated over dp."""
+    return (c.dp > 1) & (c.fsdp > 1)
+
+
+def _logit_bytes(s: Setting, c: Columns, shards: Number) -> Number:
+    """Bytes kept for a logit: fewer where the head's matmul is not windowed, so that XLA makes the
+    logits' gradient inside it: under hybrid sharding, over two devices, over many."""
+    kept, whole, one = (
+        s.stack.logit_memory_bytes, s.stack.unwindowed_logit_bytes, s.stack.hybrid_logit_bytes_of_one
     )  # fmt: skip
-    if float(plain(hybrid)) == 0:
+    if float(plain(whole)) == 0:
         return kept
-    both = (c.dp > 1) & (c.fsdp > 1)
-    return np.where(both, np.where(c.microbatch > 1, hybrid, one), kept)
+    both = _hybrid(c)
+    unwindowed = both | (shards == 2) | (shards >= WIDE)
+    single = np.where(both, one, kept)
+    return np.where(c.microbatch > 1, np.where(unwindowed, whole, kept), single)
 
 
 def _live_gradients(s: Setting, c: Columns, moment: Moment) -> Number:
@@ -306,40 +314,42 @@ def _working(s: Setting, policy: Policy, w: Any) -> Number:
 
 
 def _head_held(s: Setting, c: Columns, shards: Number, tokens: Number) -> Number:
-    """What the loss leaves to the layers' backward pass: the head's gradient, whole until it is
-    scattered, or the logits' from which it will be made, whichever is smaller; of a loss in pieces
-    the gathered head too."""
-    table = rename(memory.cut_params(params_embedding(s.model), c.tp, 1.0), "embedding_params")
-    whole = memory.gathered_bytes(table, shards, 1.0, s.bytes.gathered, 0.0)
+    """What the loss leaves to the layers' backward pass: the logits' gradient, from which the
+    head's is made at the end, or the logits themselves where that gradient is made inside a matmul;
+    of a loss in pieces the gathered head and its gradient."""
     if float(plain(s.loss_chunks)) > 1:
+        table = rename(memory.cut_params(params_embedding(s.model), c.tp, 1.0), "embedding_params")
+        whole = memory.gathered_bytes(table, shards, 1.0, s.bytes.gathered, 0.0)
         return rename(2 * whole, "head_and_gradient_bytes")
-    logits = memory.logits_bytes(tokens, s.model.vocab, c.tp, s.bytes.gathered, s.loss_chunks)
-    return rename(np.minimum(whole, logits), "head_gradient_bytes")
+    each: Number = s.bytes.gathered
+    if float(plain(s.stack.hybrid_logit_bytes_held)):
+        each = np.where(_hybrid(c), s.stack.hybrid_logit_bytes_held, each)
+    logits = memory.logits_bytes(tokens, s.model.vocab, c.tp, each, s.loss_chunks)
+    return rename(np.where(shards > 1, logits, 0.0), "logits_held_bytes")
 
 
 def _reduced_whole(s: Setting, c: Columns, shards: Number, moment: Moment) -> Number:
-    """Whole arrays more where libtpu gathers and scatters over many devices by all-reduces: a
-    gather's zero-padded operand, and a gradient before and after its sum."""
-    if float(plain(s.stack.wide_heads)) == 0:
-        return 0.0
-    if moment.loss:
+    """Whole arrays more where libtpu sums them by all-reduces: the head's gradient under hybrid
+    sharding, and over many devices a gather's zero-padded operand and a layer's gradients."""
+    heads, layers = s.stack.hybrid_heads, s.stack.wide_layers
+    if moment.loss and float(plain(heads)):
         part = rename(memory.cut_params(params_embedding(s.model), c.tp, 1.0), "embedding_params")
-        copies = s.stack.wide_heads
-    else:
+        whole = memory.gathered_bytes(part, shards, heads, s.bytes.gathered, 0.0)
+        return rename(np.where(_hybrid(c), whole, 0.0), "hybrid_heads_bytes")
+    if moment.backward and float(plain(layers)):
         part, _ = device_params(s, c, heaviest_kind(s))
-        copies = s.stack.wide_layers
-    whole = memory.gathered_bytes(part, shards, copies, s.bytes.gathered, 0.0)
-    return rename(np.where(shards >= WIDE, whole, 0.0), f"{moment.name}reduced_whole_bytes")
+        whole = memory.gathered_bytes(part, shards, layers, s.bytes.gathered, 0.0)
+        return rename(np.where(shards >= WIDE, whole, 0.0), "reduced_whole_bytes")
+    return 0.0
 
 
-def _transposed(s: Setting, c: Columns, counts: list[Number], cuts: tuple[Number, Number]
-                ) -> Number:  # fmt: skip
-    """Bytes of attention's weights that stand in a second layout through the loop over layers."""
-    held: Number = 0.0
-    for (layer, _), count in zip(s.model.layers, counts, strict=False):
-        held = held + layer_params(layer, s.model.d_model).attention * count
-    copied = memory.cut_params(held, c.tp, 1.0)
-    return memory.gathered_bytes(copied / cuts[0], cuts[0], 1.0, s.stack.attention_copies, 0.0)
+def _cast(s: Setting, c: Columns, counts: list[Number], cuts: tuple[Number, Number]) -> Number:
+    """Bytes of the layers' weights in compute dtype: each device casts its part of all of them
+    once, before the loop over layers, where the weights themselves are wider."""
+    if float(plain(s.stack.cast_copies)) == 0 or float(s.bytes.weights) <= float(s.bytes.gathered):
+        return 0.0
+    dense, experts = layers_params(s, c, counts)
+    return _state("cast", dense, experts, s.stack.cast_copies * s.bytes.gathered, cuts)
 
 
 def kept_elements(sizes: dict[str, Number], policy: Policy) -> tuple[Number, Number]:

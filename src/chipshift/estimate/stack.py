@@ -76,11 +76,11 @@ class Stack:
             this many elements.
         rows_kept_with_up: 1 where a policy that keeps the experts' first matmuls keeps the permuted
             rows that they read, 0 where these go with the norm before them.
-        wide_heads, wide_layers: copies more of the gathered head, and of a layer's weights, where
-            64 devices or more share them and the compiler moves them by all-reduces.
+        wide_layers: copies more of a layer's weights in its backward pass where 64 devices or more
+            share them and the compiler moves them by all-reduces.
         streams_at_loss: tensors the size of the residual stream alive beside the logits.
-        attention_copies: bytes kept for each of attention's parameters, its layers' weights in
-            another layout (XLA transposes them once, before the loop over layers).
+        cast_copies: copies of the layers' weights in compute dtype that stand through the loop over
+            layers, where the weights themselves are wider.
         narrow_activations: stored activations of a job in 8 bits or fewer over a bf16 job's
             (inputs of its matmuls are kept as they were cast).
         bucket_copy_bytes: bytes kept for each parameter, beside weights, gradients and optimizer
@@ -95,10 +95,13 @@ class Stack:
         working_layers: layers' worth of full activations alive while one is recomputed.
         gathered_layers: layers' worth of gathered weights alive at once.
         logit_memory_bytes: bytes kept for each logit element.
-        hybrid_logit_bytes: the same under hybrid sharding (dp and fsdp both above 1), 0 = no
-            difference: the head's matmul is not windowed then, and XLA may make the logits'
-            gradient inside it.
-        hybrid_logit_bytes_of_one: the same where the microbatch is a single sequence.
+        unwindowed_logit_bytes: the same where the head's matmul is not windowed and the microbatch is
+            several sequences, 0 = no difference: XLA makes the logits' gradient inside the matmul.
+        hybrid_logit_bytes_of_one: the same under hybrid sharding (dp and fsdp both above 1) where
+            the microbatch is a single sequence.
+        hybrid_logit_bytes_held: bytes of a logit through the layers' backward pass under hybrid
+            sharding, 0 = no difference.
+        hybrid_heads: copies more of the gathered head at the loss under hybrid sharding.
         fragmentation: share of dynamic memory lost by the allocator.
         context_bytes: driver, runtime and library workspace on each device.
         comm_buffer_bytes: communication buffers for each process group that leaves one device.
@@ -158,10 +161,9 @@ class Stack:
     activation_memory_scale: float = 1.0
     head_lanes: float = 1.0
     rows_kept_with_up: float = 1.0
-    wide_heads: float = 0.0
     wide_layers: float = 0.0
     streams_at_loss: float = 0.0
-    attention_copies: float = 0.0
+    cast_copies: float = 0.0
     narrow_activations: float = 0.7
     bucket_copy_bytes: float = 0.0
     flat_gather_bytes: float = 0.0
@@ -172,8 +174,10 @@ class Stack:
     working_layers: float = 1.0
     gathered_layers: float = 2.0
     logit_memory_bytes: float = 10.0
-    hybrid_logit_bytes: float = 0.0
+    unwindowed_logit_bytes: float = 0.0
     hybrid_logit_bytes_of_one: float = 0.0
+    hybrid_logit_bytes_held: float = 0.0
+    hybrid_heads: float = 0.0
     fragmentation: float = 0.05
     context_bytes: float = 1.0e9
     comm_buffer_bytes: float = 2.0e8
