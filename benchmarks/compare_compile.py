@@ -5,8 +5,8 @@
     python benchmarks/compare_compile.py --collectives # as compare_collectives.py
     python benchmarks/compare_compile.py --fast        # the fast mode's error; --write: kept
 
-The estimate is held against the compiler's own effort (mode time of data/compile_results.jsonl);
-the fast mode's rows say how far it strays from that. Compiles nothing.
+Reads data/compile_results.jsonl, compiles nothing: the estimate is held against the compiler's own
+effort (mode fast), and what the fast mode strays by is taken from the cases compiled to the end.
 """
 
 from __future__ import annotations
@@ -47,6 +47,7 @@ CHOICES: dict[str, tuple[float, ...]] = {
     "gathered_layers": (1.0, 2.0),
     "streams_at_loss": (0.0, 2.0),
     "cast_copies": (0.0, 1.0),
+    "unwindowed_logit_bytes": (4.0, 6.0),
 }
 """Constants of the stack, and values that could have been read off the buffers instead."""
 
@@ -85,8 +86,8 @@ class Held:
         return size is not None and abs(size / self.available - 1) <= NEAR
 
 
-def rows(mode: str = "time") -> list[dict[str, Any]]:
-    """The kept cases of one mode; the compiler's own effort is what bars are about."""
+def rows(mode: str = "fast") -> list[dict[str, Any]]:
+    """The kept cases of one mode."""
     return list(results(mode).values())
 
 
@@ -178,7 +179,7 @@ def left_out(kept: list[dict[str, Any]]) -> list[float]:
 
 
 def fast_mode() -> dict[str, dict[str, Any]]:
-    """By chip: what the fast mode strays by from the compiler's own effort, over the programs that
+    """By chip: what the fast mode strays by from compiling to the end, over the programs that
     compile in both."""
     own, pairs = results("time"), defaultdict(list)
     for line, row in results("fast").items():
@@ -218,7 +219,9 @@ def print_fast(found: dict[str, dict[str, Any]]) -> None:
 
 def write_fast(found: dict[str, dict[str, Any]]) -> None:
     """The figures that the product states, as its data file."""
-    blocks = ["# Written by benchmarks/compare_compile.py --fast --write: fast over own, less one."]
+    blocks = [
+        "# Written by benchmarks/compare_compile.py --fast --write: fast over time, less one."
+    ]
     for chip, one in found.items():
         counts = (f"{name} = {one[name]}" for name in ("programs", "models"))
         peak = ", ".join(f"{key} = {value}" for key, value in one["peak"].items())
@@ -233,7 +236,7 @@ def main() -> int:
     parser.add_argument("--collectives", action="store_true", help="bytes by kind and axis")
     parser.add_argument("--fast", action="store_true", help="what the fast mode strays by")
     parser.add_argument("--write", action="store_true", help="with --fast: as the product's data")
-    parser.add_argument("--mode", choices=MODES, default="time", help="programs of this mode")
+    parser.add_argument("--mode", choices=MODES, default="fast", help="programs of this mode")
     chosen = parser.parse_args()
     kept = rows(chosen.mode)
     if chosen.fast:

@@ -1,7 +1,7 @@
-"""What the fast mode is known to stray by from the compiler's own effort, chip by chip.
+"""What the fast mode is known to stray by from a compilation to its end, chip by chip.
 
 ``data/fast_mode.toml`` holds, for each chip, the range over programs compiled in both modes
-(``benchmarks/compare_compile.py --fast`` writes it): fast over the compiler's own, less one.
+(``benchmarks/compare_compile.py --fast`` writes it): fast over time, less one.
 """
 
 from __future__ import annotations
@@ -42,6 +42,6 @@ def verdict_holds(peak: dict[str, float], memory: dict[str, Any]) -> bool | None
     found, available = memory["peak"], memory["available"]
     if found is None or available is None:
         return None
-    # fast = own × (1 + deviation)
+    # fast = to the end × (1 + deviation)
     least, most = found / (1 + peak["high"]), found / (1 + peak["low"])
     return bool(most <= available) if found <= available else bool(least > available)

@@ -283,14 +283,12 @@ def _hybrid(c: Columns) -> Number:
 def _logit_bytes(s: Setting, c: Columns, shards: Number) -> Number:
     """Bytes kept for a logit: fewer where the head's matmul is not windowed, so that XLA makes the
     logits' gradient inside it: under hybrid sharding, over two devices, over many."""
-    kept, whole, one = (
-        s.stack.logit_memory_bytes, s.stack.unwindowed_logit_bytes, s.stack.hybrid_logit_bytes_of_one
-    )  # fmt: skip
+    kept, whole = s.stack.logit_memory_bytes, s.stack.unwindowed_logit_bytes
     if float(plain(whole)) == 0:
         return kept
     both = _hybrid(c)
     unwindowed = both | (shards == 2) | (shards >= WIDE)
-    single = np.where(both, one, kept)
+    single = np.where(both, s.stack.hybrid_logit_bytes_of_one, kept)
     return np.where(c.microbatch > 1, np.where(unwindowed, whole, kept), single)
 
 

@@ -19,7 +19,7 @@ TENSORS = 6
 """Largest tensors listed where it does not fit."""
 
 NEAR_THE_LIMIT = "so near the limit the fast mode's error could turn that: compile with --time"
-"""Said where no verdict is safe at low effort."""
+"""Said where the fast mode's verdict is not safe."""
 
 SENT = "bytes_per_device_per_step"
 
@@ -94,7 +94,8 @@ def _verdict(r: Report, width: int) -> Iterator[Line]:
 
 
 def _fast_mode(r: Report, width: int) -> Iterator[Line]:
-    """What low effort is known to change on this chip, and whether that could turn the verdict."""
+    """How far the fast mode is known to stray on this chip, and whether that could turn the
+    verdict."""
     known = r["fast_mode"]
     if known is None or not r["memory_bytes"]["peak"]:
         return
@@ -107,12 +108,15 @@ def fast_mode_words(known: Mapping[str, Any], machine: str) -> Iterator[tuple[st
     """The known deviation of the fast mode in words, each with the style it is shown in."""
     chip = machine.partition(":")[0]
     if not known["programs"]:
-        yield f"fast mode: how far its peak is off full effort's on {chip} is not known", "dim"
+        yield f"fast mode: how far its peak is off a whole compile's on {chip} is not known", "dim"
         return
-    peak = known["peak"]
+    peak, over = known["peak"], f"{known['programs']} programs on {chip}"
+    if peak["low"] == peak["high"] == 0:
+        yield f"fast mode: its peak was the whole compile's to the byte in {over}", "dim"
+        return
     yield (
-        f"fast mode: its peak is {peak['low']:+.1%} to {peak['high']:+.1%} off full effort's "
-        f"(median {peak['median']:+.1%}, {known['programs']} programs on {chip})",
+        f"fast mode: its peak is {peak['low']:+.1%} to {peak['high']:+.1%} off the whole compile's "
+        f"(median {peak['median']:+.1%}, {over})",
         "dim",
     )
     if known["verdict_holds"] is False:
