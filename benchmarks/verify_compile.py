@@ -36,8 +36,9 @@ CASES, RESULTS = HERE / "data" / "compile_cases.toml", HERE / "data" / "compile_
 MODES = ("fast", "time")
 TIMEOUT_S = 1800.0
 Row = dict[str, Any]
-KEYS = ("compiled", "reason", "wanted_bytes", "available_bytes", "collectives")
-"""What is kept of a report as it is."""
+KEYS = ("compiled", "reason", "wanted_bytes", "available_bytes")
+SENT = ("kind", "mesh_axis", "count_per_step", "bytes_per_device_per_step")
+"""What is kept of a report, and of each collective, as it is."""
 
 
 def cases() -> dict[str, list[str]]:
@@ -84,6 +85,8 @@ def request_of(case: Row, *, mode: str = "fast", keep: str = "") -> Request:
 def kept(line: str, mode: str, report: Row) -> Row:
     """What the file keeps of a report."""
     row = {"id": line, "mode": mode} | {key: report[key] for key in KEYS if key in report}
+    if report.get("collectives"):
+        row["collectives"] = [{key: one[key] for key in SENT} for one in report["collectives"]]
     for key in ("lower_time_s", "compile_time_s"):
         row |= {key: round(report[key], 1)} if key in report else {}
     if report.get("memory_bytes"):

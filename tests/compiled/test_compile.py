@@ -73,6 +73,24 @@ def test_memory_and_collectives_of_a_small_step(machine: str, cfg: Config) -> No
         assert gathered == pytest.approx(wanted, rel=0.02)
 
 
+@pytest.mark.parametrize(("machine", "cfg"), [("v5e:2x2", SMALL), ("v7x:2x2x1", HYBRID)])
+def test_fast_mode_has_the_peak_and_the_bytes_of_the_whole_compilation(
+    machine: str, cfg: Config
+) -> None:
+    asked = request(machine, cfg, mode="time")
+    whole = report(asked, parse_machine(machine), run(asked, timeout_s=600), cached=False)
+    fast = compiled(machine, cfg)
+    assert fast["compiled"] and whole["compiled"]
+    for name in ("peak", "arguments", "outputs"):
+        assert fast["memory_bytes"][name] == whole["memory_bytes"][name] > 0
+    sent = [
+        {(c["kind"], c["mesh_axis"]): c["bytes_per_device_per_step"] for c in one["collectives"]}
+        for one in (fast, whole)
+    ]
+    assert sent[0] == sent[1] != {}
+    assert fast["flops_per_device"] == whole["flops_per_device"]
+
+
 def test_dcn_transfers_of_two_slices_are_counted() -> None:
     """dp over two slices: the gradients' all-reduce crosses the data-center network."""
     found = compiled("v6e:2x2*2", replace(SMALL, mesh=(2, 4, 1, 1, 1), batch=8))

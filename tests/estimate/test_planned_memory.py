@@ -48,8 +48,17 @@ def test_at_the_loss_there_are_logits_and_no_gradients() -> None:
     assert held["activations"] == pytest.approx(34 * 8192 * 4096 * 2)
     # the head, gathered
     assert held["collectives"] == pytest.approx(128_256 * 4096 * 2)
-    # attention's weights in a second layout: q and o 4,096 x 4,096, k and v 4,096 x 1,024
-    assert held["overhead"] == pytest.approx(32 * 2 * 4096 * (4096 + 1024) * 4 / 16)
+    # the layers' weights cast to bf16: q and o 4,096 x 4,096, k and v 4,096 x 1,024, three matrices
+    # of the feed-forward, two norms
+    layer = 2 * 4096 * (4096 + 1024) + 3 * 4096 * 14_336 + 2 * 4096
+    assert held["overhead"] == pytest.approx(32 * layer * 2 / 16)
+
+
+def test_weights_kept_in_the_compute_dtype_are_not_cast() -> None:
+    narrow = Precision("bf16", "bf16", "fp32", "bf16", "fp32", "fp32", "bf16")
+    plan = Plan(fsdp=16, remat="full")
+    held = memory("llama-3.1-8b", "v6e:4x4", 8192, plan, precision=Assumed(narrow, "test"))
+    assert held["overhead"] == 0
 
 
 def test_in_the_backward_pass_there_are_gradients_and_no_logits() -> None:
@@ -93,12 +102,42 @@ def test_hybrid_sharding_keeps_fp32_logits_alone_where_the_matmul_is_not_windowe
     assert held["logits"] == pytest.approx(2 * 4096 * 128_256 * 4)
 
 
-def test_all_reduces_in_place_of_gathers_hold_the_head_three_times_more() -> None:
-    # 70B over 64 devices of a 3-D torus: the gathered head of 128,256 x 8,192 in bf16, its
-    # gather's zero-padded operand, and its gradient before and after the sum
-    plan = Plan(fsdp=64, remat="full", microbatch=4)
-    held = memory("llama-3.1-70b", "v7x:2x4x4", 8192, plan)
-    assert held["collectives"] == pytest.approx(4 * 128_256 * 8192 * 2)
-    # 32 devices are gathered as planned
-    held = memory("llama-3.1-70b", "v7x:2x2x4", 8192, replace(plan, fsdp=32))
-    assert held["collectives"] == pytest.approx(128_256 * 8192 * 2)
+def test_two_devices_and_64_are_not_windowed_either() -> None:
+    two = Plan(fsdp=2, tp=2, remat="full", microbatch=4)
+    held = memory("llama-3.2-1b", "v6e:2x2", 8192, two)
+    assert held["logits"] == pytest.approx(4 * 8192 * 128_256 / 2 * 4)
+    many = Plan(fsdp=64, remat="full", microbatch=2)
+    held = memory("llama-3.1-8b", "v6e:8x8", 8192, many)
+    assert held["logits"] == pytest.approx(2 * 8192 * 128_256 * 4)
+    # with one sequence the gradient is a buffer of its own
+    held = memory("llama-3.1-8b", "v6e:8x8", 8192, replace(many, microbatch=1))
+    assert held["logits"] == pytest.approx(8192 * 128_256 * 6)
+
+
+def test_hybrid_sharding_on_v5e_sums_the_heads_gradient_whole() -> None:
+    held = memory("llama-3.2-1b", "v5e:4x4", 4096, Plan(dp=4, fsdp=4, remat="full"))
+    # the embedding is the head: gathered, and its gradient, 128,256 x 2,048 in bf16 each
+    assert held["collectives"] == pytest.approx(2 * 128_256 * 2048 * 2)
+
+
+LAYER_70B = 2 * 8192 * (8192 + 1024) + 3 * 8192 * 28_672 + 2 * 8192
+
+
+def test_the_layers_backward_pass_holds_what_the_heads_gradient_is_made_from() -> None:
+    # a gathered layer in bf16; the logits' bf16 gradient; half a layer more for all-reduces in
+    # place of gathers, on v7x over 64 devices
+    logits = 4096 * 128_256 * 2
+    plan = Plan(fsdp=64, remat="full")
+    held = memory("llama-3.1-70b", "v7x:2x4x4", 4096, plan)
+    assert held["logits"] == 0
+    assert held["collectives"] == pytest.approx(1.5 * LAYER_70B * 2 + logits)
+    held = memory("llama-3.1-70b", "v5p:4x4x4", 4096, plan)
+    assert held["collectives"] == pytest.approx(LAYER_70B * 2 + logits)
+
+
+def test_hybrid_sharding_on_v7x_holds_the_fp32_logits_throughout() -> None:
+    layer = 2048 * (2 * 2048 + 2 * 512) + 3 * 2048 * 8192 + 2 * 2048
+    plan = Plan(dp=2, fsdp=4, remat="full", microbatch=2)
+    held = memory("llama-3.2-1b", "v7x:2x2x1", 4096, plan)
+    assert held["gradients"] == pytest.approx(LLAMA_1B * 4 / 4)
+    assert held["collectives"] == pytest.approx(layer * 2 + 2 * 4096 * 128_256 * 4)

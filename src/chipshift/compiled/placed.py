@@ -124,9 +124,9 @@ def _placement(assignment: bytes) -> Placement:
         elif key == 4:
             traces.append(bytes(value))
     heap = max(heaps, default=0)
-    # other traces are those of the cores' own memories, and of heaps that take a few kB
-    peaks = [alive for trace in traces if (alive := most_alive(trace, sizes)) <= heap]
-    return Placement(arguments, outputs, heap, fixed + max(peaks, default=heap), fixed + heap)
+    # as XLA does it, over the cores' own memories too, which only in tiny programs hold more
+    peak = max((most_alive(trace, sizes) for trace in traces), default=heap)
+    return Placement(arguments, outputs, heap, fixed + peak, fixed + heap)
 
 
 def most_alive(trace: bytes, sizes: dict[int, int]) -> int:

@@ -51,7 +51,7 @@ def report(
 
 
 def _seconds(request: Request, machine: Machine, outcome: dict[str, Any]) -> dict[str, Any] | None:
-    """Null in fast mode: low effort leaves matmuls untuned, so that their cycles mean nothing."""
+    """Null in fast mode: the compiler is stopped before it estimates cycles."""
     if request.mode == "fast" or not outcome.get("compiled"):
         return None
     return estimated_time(outcome, request.config, machine)

@@ -96,7 +96,7 @@ class Stack:
         gathered_layers: layers' worth of gathered weights alive at once.
         logit_memory_bytes: bytes kept for each logit element.
         unwindowed_logit_bytes: the same where the head's matmul is not windowed and the microbatch
-            is several sequences, 0 = no difference: XLA makes the logits' gradient inside the matmul.
+            is several sequences, 0 = no difference: the logits' gradient is made inside it.
         hybrid_logit_bytes_of_one: the same under hybrid sharding (dp and fsdp both above 1) where
             the microbatch is a single sequence.
         hybrid_logit_bytes_held: bytes of a logit through the layers' backward pass under hybrid
