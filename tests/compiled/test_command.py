@@ -180,15 +180,17 @@ def test_a_plan_on_other_devices_keeps_the_tokens_of_a_step() -> None:
         resized(plan, 512)
 
 
-def test_the_written_step_runs(users_folder: Path) -> None:
+@pytest.mark.parametrize("routed", [False, True])
+def test_the_written_step_runs(routed: bool, users_folder: Path) -> None:
     """The step of a small model, as one file, run by itself: it makes the CPU's virtual devices."""
     pytest.importorskip("jax")
     from dataclasses import replace
 
     from chipshift.compiled.writing.write import source
-    from tests.compiled.small import DENSE, config
+    from tests.compiled.small import DENSE, MOE, config
 
-    cfg = replace(config(DENSE, (1, 2, 1, 1, 1)), remat="none", attention="splash")
+    block, mesh = (MOE, (1, 1, 2, 1, 1)) if routed else (DENSE, (1, 2, 1, 1, 1))
+    cfg = replace(config(block, mesh), remat="none", attention="splash")
     file = users_folder / "step.py"
     file.write_text(source(cfg, "A small decoder."))
     assert "chipshift" not in file.read_text()
