@@ -79,7 +79,7 @@ clean:
 
 .PHONY: verify-compile
 verify-compile: $(VENV)/.test
-	@echo "== the cases of benchmarks/data/compile_cases.toml through the compilers (hours)"
+	@echo "== the cases of benchmarks/data/compile_cases.toml through the compilers (half an hour on two cores)"
 	PYTHONPATH=src $(BIN)/python benchmarks/verify_compile.py
 	PYTHONPATH=src $(BIN)/python benchmarks/compare_compile.py
 	PYTHONPATH=src $(BIN)/python benchmarks/compare_compile.py --collectives
