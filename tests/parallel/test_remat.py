@@ -11,6 +11,18 @@ def test_none_recomputes_nothing_and_full_everything_but_the_output() -> None:
     again = {op for op in OP_TENSOR if policy("full").recomputes(op)}
     assert {OP_TENSOR[op] for op in again} == set(TENSORS)
     assert not policy("full").recomputes("mlp_down")
+    assert not policy("full").recomputes("experts_down")
+
+
+def test_where_routers_weigh_the_experts_results_these_run_again_with_them() -> None:
+    # their gradient reads the results; a dense layer's output is read by nobody
+    full = policy("full", reruns_experts=True)
+    assert full.recomputes("experts_down")
+    assert full.recomputes("unpermute")
+    assert full.recomputes("combine")
+    assert not full.recomputes("mlp_down")
+    assert not policy("minimal", reruns_experts=True).recomputes("experts_down")
+    assert not policy("none", reruns_experts=True).recomputes("experts_down")
 
 
 def test_a_framework_that_reruns_the_whole_block_reruns_its_output_too() -> None:

@@ -338,10 +338,10 @@ def test_what_is_missing_by_hand() -> None:
     times the bytes that the stack keeps of each. Usable: 31.25 GiB = 33,554,432,000.
     """
     machine = parse_machine("v6e:2x2")
-    of = stack_of("maxtext", "v6e")
+    of = stack_of("paxml", "v6e")
     held = {"tp": 4, "remat": "full", "optimizer_sharding": "none", "microbatch": 1}
     job = job_of("llama-3.1-8b", sequences=4, seq_len=8192)
-    chosen = choose(job, machine, "maxtext", fixed=held, explain_choice=False)
+    chosen = choose(job, machine, "paxml", fixed=held, explain_choice=False)
     moving = 536_870_912 + 386_138_112 + 262_668_288 * of.logit_memory_bytes
     fixed = of.context_bytes + of.workspace_bytes + of.comm_buffer_bytes  # of one group: tp
     needs = 36_136_230_912 + moving * (1 + of.fragmentation) + fixed

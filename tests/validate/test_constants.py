@@ -14,8 +14,9 @@ from chipshift.estimate.estimate import error_band
 from chipshift.estimate.idle import handover, host_pace, other_time
 from chipshift.estimate.passes import routed_ops
 from chipshift.estimate.score import expert_overlap, gathered_after, hiding_time
-from chipshift.estimate.traffic import gradient_buckets, in_place, ring_latency
+from chipshift.estimate.traffic import between_slices, gradient_buckets, in_place, ring_latency
 from chipshift.estimate.update import added_gradient_bytes
+from chipshift.estimate.work import backward_over_forward, with_rows
 from chipshift.parallel.traffic import once_per_node
 from chipshift.validate.free import MIN_MODELS, MIN_RUNS
 
@@ -80,6 +81,22 @@ def test_experts_launch_ops_of_their_own() -> None:
 
 def test_a_collective_beside_compute_is_slower() -> None:
     assert in_place(1.0, 0.5) == pytest.approx(2.0)
+
+
+def test_a_collective_over_slices_takes_what_their_network_takes() -> None:
+    # 8 GB at 1e-10 s a byte are 0.8 s at the full rate, 2 s at 0.4 of it; inside takes 1 s or 3
+    assert between_slices(1.0, 8e9, 1e-10, 0.4) == pytest.approx(2.0)
+    assert between_slices(3.0, 8e9, 1e-10, 0.4) == pytest.approx(3.0)
+
+
+def test_rows_that_are_moved_cost_beside_their_elements() -> None:
+    # 10 rows of 100 elements, each a transfer worth 4,096 more: 1,000 + 40,960
+    assert with_rows(1000.0, 10.0, 4096.0) == 41_960.0
+
+
+def test_attentions_backward_pass_is_its_matmuls_over_the_forwards_two() -> None:
+    assert backward_over_forward(5.0) == 2.5
+    assert backward_over_forward(7.0) == 3.5
 
 
 def test_a_ring_over_nodes_takes_a_step_for_each_rank() -> None:

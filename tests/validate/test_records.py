@@ -9,6 +9,8 @@ import pytest
 
 from chipshift.errors import InputError
 from chipshift.estimate import estimate
+from chipshift.estimate.setting import for_job
+from chipshift.estimate.stack import stack
 from chipshift.machines import parse_machine
 from chipshift.models.model import DenseMlp, MoeMlp
 from chipshift.validate.case import Case, Skip
@@ -61,6 +63,45 @@ def test_a_printed_dp_that_leaves_ep_out_is_multiplied_by_it() -> None:
     # 16 devices / (tp 2 × pp 2) = 4 replicas = printed dp 1 × ep 4
     moe = {"experts": 8, "topk": 2}
     assert case(model=moe, parallelism={"dp": 1, "ep": 4}).plan.dp == 4
+
+
+def maxtext(**changes: Any) -> Case:
+    own: dict[str, Any] = {
+        "stack": "maxtext", "chip_key": "v6e", "slice_topology": "4x4",
+        "parallelism": {"dp": 1, "fsdp": 16, "tp": 1, "pp": 1}, "microbatch": 4,
+    }  # fmt: skip
+    return case(**own | changes)
+
+
+def test_maxtexts_flags_say_how_experts_and_logits_are_cut() -> None:
+    experts = {"experts": 8, "topk": 2}
+    dealt = "megablox=False sparse_matmul=False capacity_factor=1.25 num_vocab_tiling=8"
+    found = maxtext(model=experts, notes=dealt)
+    mlp = found.job.model.layers[0][0].mlp
+    assert isinstance(mlp, MoeMlp)
+    assert mlp.capacity_factor == 1.25
+    assert found.job.loss_chunks == 8
+    plain = maxtext(model=experts, notes="megablox=True sparse_matmul=True").job
+    mlp = plain.model.layers[0][0].mlp
+    assert isinstance(mlp, MoeMlp)
+    assert mlp.capacity_factor == 0.0
+    assert plain.loss_chunks == 1
+
+
+def test_maxtexts_moments_are_as_wide_as_its_weights() -> None:
+    # optax makes them like the weights; mu_dtype unset
+    assert maxtext(notes="weight_dtype=bfloat16").job.precision.value.moments == "bf16"
+    assert maxtext(notes="weight_dtype=float32").job.precision.value.moments == "fp32"
+
+
+@pytest.mark.parametrize(("kernel", "matmuls"), [("flash", 7.0), ("splash", 5.0)])
+def test_pytorch_xlas_older_attention_makes_the_scores_twice_backward(
+    kernel: str, matmuls: float
+) -> None:
+    found = maxtext(stack="torch_xla", notes=f"{kernel} attention", microbatch=None)
+    constants = for_job(stack("torch_xla", "v6e"), found.job, "tpu")
+    assert constants.attention_backward_matmuls == matmuls
+    assert for_job(stack("maxtext", "v6e"), found.job, "tpu").attention_backward_matmuls == 5.0
 
 
 def test_maxtexts_own_expert_axis_joins_fsdp() -> None:

@@ -11,7 +11,7 @@ from typing import Any
 from chipshift.errors import InputError
 from chipshift.estimate.columns import Choice, Columns
 from chipshift.estimate.groups import group_links
-from chipshift.estimate.score import AXES, Score, score
+from chipshift.estimate.score import AXES, Score, policy_named, score
 from chipshift.estimate.setting import Setting, explained, plan_said, setting
 from chipshift.estimate.stack import default_stack
 from chipshift.jobs.job import TrainJob
@@ -19,7 +19,6 @@ from chipshift.jobs.plan import Plan
 from chipshift.machines.machine import Machine
 from chipshift.models.model import Model
 from chipshift.models.ops import Cut, flops_of, forward_flops_per_token, layer_ops
-from chipshift.parallel import remat
 from chipshift.worked import formula, leaf, plain, rename
 
 Number = Any
@@ -282,7 +281,7 @@ def attention_flops_per_token(model: Model, seq_len: Number) -> Number:
 
 def recomputed_flops_per_token(s: Setting, plan: Plan) -> Number:
     """Forward FLOPs of one token that the plan's remat policy runs again."""
-    policy = remat.policy(plan.remat, reruns_output=float(s.stack.reruns_output) > 0)
+    policy = policy_named(s, plan.remat)
     total: Number = 0.0
     for (layer, count), kind in zip(s.model.layers, s.model.kind_prefixes, strict=True):
         ops = layer_ops(layer, s.model.d_model, Cut(tokens=1.0, seq_len=s.document_len))

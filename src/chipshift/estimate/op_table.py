@@ -133,12 +133,14 @@ def _rows(op: Op, s: Setting, count: Number) -> list[OpTime]:
 def _matmul_rows(op: Op, s: Setting, count: Number) -> list[OpTime]:
     kernel = matmul_kernel_of(op, s.kernels, s.stack)
     rows = op.m if op.kind == "grouped_matmul" else None
-    passes = (
+    passes: tuple[tuple[str, Number, Number, Number], ...] = (
         ("", op.m, op.n, op.k),
         (".input_grad", op.m, op.k, op.n),
         (".weight_grad", op.k, op.n, op.m),
     )
     out = []
+    if op.name == "dispatch":  # its mask has no gradient
+        passes = (passes[0], passes[2])
     for phase, m, n, k in passes:
         compute, memory = matmul_sides(m, n, k, op.groups, kernel, rows)
         moved = roof.matmul_bytes(m, n, k, op.groups, kernel.in_bytes, kernel.out_bytes)

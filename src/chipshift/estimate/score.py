@@ -92,7 +92,16 @@ def traffic(s: Setting, c: Columns, choice: Choice, at: Stage) -> Traffic:
 
 def policy_of(s: Setting, choice: Choice) -> remat.Policy:
     """The choice's remat policy as the stack runs it."""
-    return remat.policy(choice.remat, reruns_output=float(s.stack.reruns_output) > 0)
+    return policy_named(s, choice.remat)
+
+
+def policy_named(s: Setting, name: str) -> remat.Policy:
+    """A remat policy as the stack runs it."""
+    return remat.policy(
+        name,
+        reruns_output=float(s.stack.reruns_output) > 0,
+        reruns_experts=float(s.stack.reruns_experts) > 0,
+    )
 
 
 def ops(s: Setting, c: Columns, choice: Choice, at: Stage) -> Ops:

@@ -145,6 +145,12 @@ def setting(job: TrainJob, machine: Machine, stack_name: str) -> Setting:
     )
 
 
+SEPARATE_BACKWARD = 7.0
+"""Matmuls of a backward pass whose kernels for the queries' and for the keys' gradients each make
+the scores and their gradient anew: PyTorch/XLA's older flash kernel. Its splash attention has one
+kernel for all (torch_xla experimental/splash_attention.py, sa_use_fused_bwd_kernel)."""
+
+
 def for_job(constants: Stack, job: TrainJob, family: str) -> Stack:
     """The stack's constants with what the job's flags and precision say of its kernels."""
     if job.precision.value.compute == "mxfp8":
@@ -155,12 +161,12 @@ def for_job(constants: Stack, job: TrainJob, family: str) -> Stack:
         )
     if any(f.kind == "eager_modules" for f in job.flags):
         constants = eager(constants)
-    older = any(f.kind == "attention_kernel" and f.value == "flash" for f in job.flags)
-    if family != "tpu" or not older:
+    named = {f.value for f in job.flags if f.kind == "attention_kernel"}
+    if family != "tpu":
         return constants
-    return replace(
-        constants, attention_scale=constants.attention_scale * constants.plain_flash_scale
-    )
+    if constants.base != "torch_xla" or "flash" not in named:
+        return constants
+    return replace(constants, attention_backward_matmuls=SEPARATE_BACKWARD)
 
 
 def eager(constants: Stack) -> Stack:

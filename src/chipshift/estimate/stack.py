@@ -33,10 +33,11 @@ class Stack:
             grouped matmuls of routed experts, on top of matmul_scale.
         mxfp8_scale: speed of 8-bit matmuls scaled by blocks of 32 over those scaled by tensor.
         collective_scale: speed of weight gathers and gradient reductions over the same alone.
-        plain_flash_scale: attention's speed where the run's notes say the older flash kernel on a
-            TPU and not splash attention.
+        dcn_scale: the same of what goes between TPU slices, over the network's rate (0: it is taken
+            at collective_scale).
         norm_passes, rope_passes, activation_scale, permute_passes, loss_bytes_per_logit: HBM
             passes of the memory-bound ops, forward, as this stack fuses them.
+        permute_row_elements: what moving a row takes beside its elements, as so many more of them.
         backward_memory_factor: memory-bound traffic of the backward pass over the forward's.
         cast_passes: passes over a matmul's operands to make their fp8 copies and scales.
         host_s_per_op: host time to launch one op; it paces the device where the ops are shorter.
@@ -108,6 +109,11 @@ class Stack:
         margin_share: a guard band for the error of the peak, a share of activations, logits and
             gathered tensors: what fits by less is called not to.
         reruns_output: 1 when full recompute also runs the layer's last matmul.
+        attention_backward_matmuls: matmuls of the attention kernel's backward pass for the two of
+            the forward pass: 5 where one kernel makes every gradient, 7 where the queries' and
+            the keys' kernels both compute the scores and their gradient anew.
+        reruns_experts: 1 when recomputed experts also run their last matmul again, since the
+            router's weights multiply its results.
         plans_buffers: 1 when a compiler places every buffer before the run (XLA), so that the loss
             and the layers' backward pass share their room.
         gradients_at_peak: share of the gradients alive at the step's peak without accumulation.
@@ -123,7 +129,8 @@ class Stack:
     grouped_scale: float = 1.0
     mxfp8_scale: float = 1.0
     collective_scale: float = 1.0
-    plain_flash_scale: float = 1.0
+    dcn_scale: float = 0.0
+    permute_row_elements: float = 0.0
     norm_passes: float = 4.0
     rope_passes: float = 2.0
     activation_scale: float = 1.0
@@ -183,6 +190,8 @@ class Stack:
     comm_buffer_bytes: float = 2.0e8
     margin_share: float = 0.0
     reruns_output: float = 0.0
+    reruns_experts: float = 0.0
+    attention_backward_matmuls: float = 5.0
     plans_buffers: float = 0.0
     gradients_at_peak: float = 1.0
     whole_gradient_layers: float = 1.0

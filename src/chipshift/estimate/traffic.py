@@ -15,7 +15,7 @@ from chipshift.estimate.work import absent
 from chipshift.fabric import Links, collective_time
 from chipshift.models.model import Layer, MoeMlp
 from chipshift.parallel import traffic
-from chipshift.worked import Worked, formula, leaf, rename
+from chipshift.worked import Worked, formula, leaf, plain, rename
 
 Number = Any
 
@@ -147,7 +147,9 @@ def expert_exchange_s(s: Setting, layer: Layer, tokens: Number, ep: Number, sp: 
     """Seconds of one all-to-all of a layer's tokens; 0 for a dense layer."""
     if not isinstance(layer.mlp, MoeMlp):
         return 0.0
-    top_k = layer.mlp.top_k
+    top_k: Number = layer.mlp.top_k
+    if plain(layer.mlp.capacity_factor):  # empty places travel too
+        top_k = top_k * layer.mlp.capacity_factor
     v_ep = traffic.expert_bytes(tokens, top_k, s.model.d_model, s.bytes.activations, ep, sp)
     nodes = _placed(links.n_out, "nodes", v_ep)
     once = traffic.once_per_node(top_k, nodes, s.stack.ep_once_per_node)
@@ -173,19 +175,37 @@ def _weights(s: Setting, c: Columns, kind: int) -> tuple[Number, Number]:
         time = rename(parts[i], f"{operation}_s")
         if of_experts is not None:
             time = time + rename(of_experts[i], f"experts_{operation}_s")
-        seconds = in_place(time, s.stack.collective_scale)
-        out.append(rename(seconds, f"{name}layer_{operation}_s"))
+        out.append(rename(time, f"{name}layer_{operation}_s"))
     return out[0], out[1]
 
 
 def weight_parts_s(s: Setting, params: Number, links: Links) -> tuple[Number, Number]:
-    """Seconds alone of one gather of so many weights, and of one scatter of their gradients."""
+    """Seconds in a step of one gather of so many weights, and of one scatter of their gradients."""
     gather = traffic.weight_gather_bytes(params, s.bytes.gathered)
     reduce = traffic.weight_gather_bytes(params, reduced_bytes(s))
     return (
-        collective_time("all_gather", gather, links),
-        collective_time("reduce_scatter", reduce, links),
+        in_a_step(s, "all_gather", gather, links),
+        in_a_step(s, "reduce_scatter", reduce, links),
     )
+
+
+def in_a_step(s: Setting, kind: str, v: Number, links: Links) -> Number:
+    """Seconds in a step of a collective of weights or gradients.
+
+    Between TPU slices it takes at least what their network takes at the share of its rate that
+    steps are seen to reach.
+    """
+    inside = in_place(collective_time(kind, v, links), s.stack.collective_scale)
+    if absent(s.stack.dcn_scale) or not links.two_level:
+        return inside
+    pace = links.paths[kind].outside_s_per_byte
+    return between_slices(inside, v, pace, s.stack.dcn_scale)
+
+
+@formula(unit="s", source="the slower of two pipelined levels, each at its speed in a step")
+def between_slices(inside_s: Number, v: Number, s_per_byte: Number, scale: Number) -> Number:
+    """Seconds of a collective over slices: max(inside, v·pace/scale)."""
+    return np.maximum(inside_s, v * s_per_byte / scale)
 
 
 def gradient_sum_s(s: Setting, c: Columns, dense: Number, experts: Number) -> Number:
@@ -199,16 +219,16 @@ def gradient_sum_s(s: Setting, c: Columns, dense: Number, experts: Number) -> Nu
     if routes(s):
         own = gradient_part_s(s, experts / we, c.links["expert_dp"])
         time = time + rename(own, "experts_all_reduce_s")
-    return rename(in_place(time, s.stack.collective_scale), "gradient_sum_s")
+    return rename(time, "gradient_sum_s")
 
 
 def gradient_part_s(s: Setting, params: Number, links: Links) -> Number:
-    """Seconds alone of the all-reduce of so many parameters' gradients."""
+    """Seconds in a step of the all-reduce of so many parameters' gradients."""
     v = traffic.gradient_reduce_bytes(params, reduced_bytes(s))
     if absent(s.stack.bucket_bytes):
-        return collective_time("all_reduce", v, links)
+        return in_a_step(s, "all_reduce", v, links)
     buckets = gradient_buckets(v, s.stack.bucket_bytes)
-    return buckets * collective_time("all_reduce", v / buckets, links)
+    return buckets * in_a_step(s, "all_reduce", v / buckets, links)
 
 
 def reduced_bytes(s: Setting) -> Number:

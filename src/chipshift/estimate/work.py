@@ -171,6 +171,12 @@ def pass_bytes(elements: Number, passes: Number, element_bytes: Number) -> Numbe
     return elements * passes * element_bytes
 
 
+@formula(unit="elements", source="each row that a gather moves is a transfer of its own")
+def with_rows(elements: Number, rows: Number, row_elements: Number) -> Number:
+    """Elements moved, and what their rows take beside them as so many more."""
+    return elements + rows * row_elements
+
+
 def _passes(kind: str, stack: Stack) -> tuple[Number, Number]:
     """Forward passes of a memory-bound op under a stack, and bytes of one element."""
     return {
@@ -179,9 +185,16 @@ def _passes(kind: str, stack: Stack) -> tuple[Number, Number]:
         "rope": (stack.rope_passes, 2.0),
         "activation": (stack.activation_scale, 2.0),
         "permute": (stack.permute_passes, 2.0),
+        "mask": (MASK_PASSES, 2.0),
         "embedding": (2.0, 2.0),
         "loss": (1.0, stack.loss_bytes_per_logit),
     }[kind]
+
+
+MASKED = ("dispatch", "combine")
+"""Einsums of tokens with a mask (models/ops.py)."""
+MASK_PASSES = 1.5
+"""Writes of a capacity mask: bf16 weights and their boolean copy; einsums count their reads."""
 
 
 def _op_times(op: Op, kernels: Kernels, stack: Stack, trainable: Number, maps: float = 0.0
@@ -191,6 +204,10 @@ def _op_times(op: Op, kernels: Kernels, stack: Stack, trainable: Number, maps: f
         kernel = matmul_kernel_of(op, kernels, stack)
         forward, into_input, into_weight = matmul_s(op, kernel)
         cast = _cast_s(op, kernels, stack, kernel)
+        if op.name in MASKED:  # not weights: their gradients do not depend on what is trained
+            trainable = 1.0
+        if op.name == "dispatch":  # made of whole numbers: the mask has no gradient
+            into_input = 0.0
         beside, back = _adapters_s(op, kernels, maps)
         return (
             Times(matmul=rename(forward, f"{op.name}_forward_s"), memory=plus(cast, beside)),
@@ -217,6 +234,12 @@ def matmul_kernel_of(op: Op, kernels: Kernels, stack: Stack) -> MatmulKernel:
     return scaled(kernels.plain if small else own, _matmul_scale(op, kernels, stack, small))
 
 
+@formula(unit="1", source="QKᵀ and PV forward; each of the backward pass is as large")
+def backward_over_forward(backward_matmuls: Number) -> Number:
+    """FLOPs of attention's backward kernels over the forward's."""
+    return backward_matmuls / 2
+
+
 def attention_kernel_of(kernels: Kernels, stack: Stack) -> AttentionKernel:
     """The attention kernel at the stack's speed."""
     k, scale = kernels.attention, stack.attention_scale
@@ -224,13 +247,20 @@ def attention_kernel_of(kernels: Kernels, stack: Stack) -> AttentionKernel:
         k,
         e_forward=rename(k.e_forward * scale, "e_forward_in_a_step"),
         e_backward=rename(k.e_backward * scale, "e_backward_in_a_step"),
+        backward_flops=rename(
+            backward_over_forward(stack.attention_backward_matmuls),
+            "attention_backward_over_forward",
+        ),
     )
 
 
 def memory_side(op: Op, kernels: Kernels, stack: Stack) -> tuple[Number, Number]:
     """Bytes and seconds of a memory-bound op's forward pass."""
     passes, element_bytes = _passes(op.kind, stack)
-    moved = pass_bytes(op.elements, passes, element_bytes)
+    elements = op.elements
+    if op.kind == "permute" and not absent(stack.permute_row_elements):
+        elements = rename(with_rows(elements, op.m, stack.permute_row_elements), "permuted")
+    moved = pass_bytes(elements, passes, element_bytes)
     rate = rename(kernels.stream_e_hbm * stack.memory_scale, "e_hbm_in_a_step")
     return moved, roof.stream_time(moved, kernels.hbm_bytes_per_s, rate)
 
@@ -319,6 +349,8 @@ def _stored(layer: Layer, d_model: Number, cut: Cut, ops: list[Op], stack: Stack
                 down = by_name[name.replace("_up", "_down")]
                 activated = activated + down.m * down.k * down.groups
         read = stream
+        if "masks" in by_name:
+            up = up + by_name["masks"].elements * MASK_PASSES
         if "experts_up" in by_name:
             routed = by_name["experts_up"]
             rows = routed.m * routed.groups * routed.k  # permuted for the experts

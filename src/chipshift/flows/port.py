@@ -14,7 +14,7 @@ from chipshift.estimate import Estimate
 from chipshift.estimate.columns import Choice, Columns
 from chipshift.estimate.estimate import choice_of, columns_of, step_time
 from chipshift.estimate.passes import device_tokens
-from chipshift.estimate.score import AXES, Score, score
+from chipshift.estimate.score import AXES, Score, policy_of, score
 from chipshift.estimate.setting import Bytes, Setting, explained, setting
 from chipshift.estimate.stack import Stack
 from chipshift.estimate.stage import held_layers
@@ -71,8 +71,7 @@ class Port:
     @property
     def policy(self) -> remat.Policy:
         """What the target's plan runs again."""
-        rerun = float(self.s.stack.reruns_output) > 0
-        return remat.policy(self.choice.remat, reruns_output=rerun)
+        return policy_of(self.s, self.choice)
 
     @property
     def counts(self) -> list[Number]:

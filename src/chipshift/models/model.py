@@ -67,6 +67,9 @@ class MoeMlp:
         expert_bias_params: bias parameters of **one** routed expert.
         shared_bias_params: bias parameters of the experts that every token visits.
         latent_width: width that routed experts read and write, None for the model's own.
+        capacity_factor: above 0 tokens are dealt out by masks and einsums (MaxText without
+            ``sparse_matmul``): each expert has room for so many times its mean share of a
+            sequence, computes on all of it, and what does not fit is dropped. 0 = dropless.
     """
 
     experts: int
@@ -79,6 +82,7 @@ class MoeMlp:
     expert_bias_params: int = 0
     shared_bias_params: int = 0
     latent_width: int | None = None
+    capacity_factor: float = 0.0
 
 
 @dataclass(frozen=True)

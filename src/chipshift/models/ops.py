@@ -47,8 +47,9 @@ class Op:
 
     Attributes:
         kind: ``matmul``, ``grouped_matmul``, ``attention``, or a memory-bound ``norm``,
-            ``residual``, ``rope``, ``activation``, ``permute``, ``embedding``, ``loss``.
-        m, n, k: rows, outputs and reduction of a matmul (of one group when grouped).
+            ``residual``, ``rope``, ``activation``, ``permute``, ``mask``, ``embedding``, ``loss``.
+        m, n, k: rows, outputs and reduction of a matmul (of one group when grouped); ``m`` also
+            the rows that a ``permute`` moves.
         groups: experts on the device (grouped matmul), else 1.
         elements: for memory-bound kinds, size of the tensor that is passed over.
         flops: forward model FLOPs; 0 for memory-bound kinds.
@@ -194,23 +195,59 @@ def mlp_ops(mlp: DenseMlp | MoeMlp, d_model: Number, cut: Cut) -> list[Op]:
     t, f = cut.tokens, mlp.width / cut.etp
     # with etp < tp the tokens of the tp group are spread over its devices before they are sent
     sent = t * cut.etp / cut.tp
-    rows = rows_per_expert(sent, mlp.top_k, cut.ep, mlp.experts, cut.imbalance)
     held = mlp.experts / cut.ep
     d_expert = d_model if mlp.latent_width is None else mlp.latent_width
+    if plain(mlp.capacity_factor):
+        ops = _dealt_by_masks(mlp, sent, f, held, d_expert, d_model, cut)
+        if plain(mlp.shared_width):
+            ops += _dense_ops("shared", mlp.shared_width, mlp.matrices, d_model, cut)
+        return ops
+    rows = rows_per_expert(sent, mlp.top_k, cut.ep, mlp.experts, cut.imbalance)
     up, routed = (mlp.matrices - 1) * f, t * mlp.top_k
     ops = [
         _matmul("router", t / cut.sp, mlp.experts, d_model),
-        Op("permute", "permute", elements=routed * d_expert / cut.sp),
+        Op("permute", "permute", m=routed / cut.sp, elements=routed * d_expert / cut.sp),
         Op("experts_up", "grouped_matmul", m=rows, n=up, k=d_expert, groups=held,
            flops=matmul_flops(rows, up, d_expert, held)),
         Op("experts_activation", "activation", elements=rows * held * f * mlp.matrices),
         Op("experts_down", "grouped_matmul", m=rows, n=d_expert, k=f, groups=held,
            flops=matmul_flops(rows, d_expert, f, held)),
-        Op("unpermute", "permute", elements=routed * d_expert / cut.sp),
+        Op("unpermute", "permute", m=routed / cut.sp, elements=routed * d_expert / cut.sp),
     ]  # fmt: skip
     if plain(mlp.shared_width):
         ops += _dense_ops("shared", mlp.shared_width, mlp.matrices, d_model, cut)
     return ops
+
+
+@formula(unit="rows", source="room for the mean share of a sequence × the capacity factor")
+def capacity_rows(tokens: Number, top_k: Number, capacity_factor: Number) -> Number:
+    """Places for the rows of all experts: tokens·k·capacity_factor, taken or not."""
+    return tokens * top_k * capacity_factor
+
+
+def _dealt_by_masks(mlp: MoeMlp, sent: Number, f: Number, held: Number, d_expert: Number,
+                    d_model: Number, cut: Cut) -> list[Op]:  # fmt: skip
+    """Routed experts with a capacity: a mask (sequence × places) deals a sequence's tokens out by
+    one einsum and gathers results by another (MaxText layers/moe.py, ``dense_matmul``).
+
+    Every place is computed. The einsums are no model FLOPs; the experts' are the tokens' own.
+    """
+    t = cut.tokens
+    places = capacity_rows(cut.seq_len, mlp.top_k, mlp.capacity_factor)
+    rows = rows_per_expert(sent, mlp.top_k * mlp.capacity_factor, cut.ep, mlp.experts, 1.0)
+    own = rows_per_expert(sent, mlp.top_k, cut.ep, mlp.experts, 1.0)
+    sequences, up = t / cut.seq_len, (mlp.matrices - 1) * f
+    return [
+        _matmul("router", t / cut.sp, mlp.experts, d_model),
+        Op("masks", "mask", elements=t * places),
+        Op("dispatch", "matmul", m=places, n=d_expert, k=cut.seq_len, groups=sequences),
+        Op("experts_up", "matmul", m=rows, n=up, k=d_expert, groups=held,
+           flops=matmul_flops(own, up, d_expert, held)),
+        Op("experts_activation", "activation", elements=rows * held * f * mlp.matrices),
+        Op("experts_down", "matmul", m=rows, n=d_expert, k=f, groups=held,
+           flops=matmul_flops(own, d_expert, f, held)),
+        Op("combine", "matmul", m=cut.seq_len, n=d_expert, k=places, groups=sequences),
+    ]  # fmt: skip
 
 
 def layer_ops(layer: Layer, d_model: Number, cut: Cut) -> list[Op]:

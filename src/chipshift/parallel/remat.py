@@ -6,7 +6,7 @@ moves some to the host, and recomputes the rest from what is kept.
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 from chipshift.errors import InputError, nearest
 
@@ -29,18 +29,22 @@ OP_TENSOR = {
     "mlp_up": "up",
     "router": "up",
     "permute": "up",
+    "masks": "up",
+    "dispatch": "up",
     "experts_up": "up",
     "shared_up": "up",
     "mlp_activation": "activation",
     "experts_activation": "activation",
     "shared_activation": "activation",
     "mlp_down": "down",
-    "experts_down": "down",
+    "experts_down": "expert_out",
     "shared_down": "down",
-    "unpermute": "down",
+    "unpermute": "expert_out",
+    "combine": "expert_out",
     "mlp_residual": "down",
 }
-"""Which tensor each op of a layer helps to make; ``down`` is the layer's output."""
+"""Which tensor each op of a layer helps to make; ``down`` is the layer's output, ``expert_out``
+what routed experts add to it."""
 
 
 @dataclass(frozen=True)
@@ -53,6 +57,8 @@ class Policy:
         reruns_output: the recompute also runs the layer's last matmul, whose result is not used
             (PyTorch's checkpoint does, XLA removes it).
         every: share of the layers that the policy is applied to; the others keep everything.
+        reruns_experts: where the experts' first matmuls run again their last one does too: the
+            router's weights multiply its results, and their gradient reads them.
     """
 
     name: str
@@ -60,6 +66,7 @@ class Policy:
     offloaded: frozenset[str] = frozenset()
     reruns_output: bool = False
     every: float = 1.0
+    reruns_experts: bool = False
 
     def recomputes(self, op_name: str) -> bool:
         """Whether the op runs again before its layer's backward pass."""
@@ -67,7 +74,9 @@ class Policy:
 
     def recomputes_tensor(self, tensor: str) -> bool:
         """Whether the ops that make this tensor run again before the layer's backward pass."""
-        if tensor == "down":
+        if tensor == "expert_out" and self.reruns_experts:
+            return self.recomputes_tensor("up")
+        if tensor in ("down", "expert_out"):
             return self.reruns_output and not self.saved and not self.offloaded
         return tensor not in self.saved and tensor not in self.offloaded
 
@@ -107,12 +116,17 @@ def _policies() -> dict[str, Policy]:
 POLICIES = _policies()
 
 
-def policy(name: str, *, reruns_output: bool = False) -> Policy:
+def policy(name: str, *, reruns_output: bool = False, reruns_experts: bool = False) -> Policy:
     """The policy of that name; ``custom:saved=a+b,offload=c`` names tensors one by one.
 
     Raises:
         InputError: no such policy, or no such tensor in a custom one.
     """
+    found = _named(name, reruns_output=reruns_output)
+    return replace(found, reruns_experts=True) if reruns_experts else found
+
+
+def _named(name: str, *, reruns_output: bool) -> Policy:
     if name.startswith("custom:"):
         return _custom(name)
     found = POLICIES.get(name)

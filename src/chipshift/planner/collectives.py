@@ -23,7 +23,6 @@ from chipshift.estimate.traffic import (
     context_s,
     expert_exchange_s,
     gradient_part_s,
-    in_place,
     layer_collectives,
     routes,
     tensor_pair_s,
@@ -128,7 +127,6 @@ class Collectives:
     expert_sum_of: Ints
     transfer: Table
     pp_nodes: Table
-    scale: float
 
     def traffic(self, sites: Ints, cut: Ints, sums: Ints) -> Traffic:
         """Times of the collectives of plans.
@@ -161,9 +159,7 @@ class Collectives:
         if self.expert_sums is not None:
             summed = summed + self.expert_sums.at(of["expert_dp"][sites], self.expert_sum_of[sums])
         pp = of["pp"][sites]
-        return Traffic(
-            comm, in_place(summed, self.scale), self.transfer.at(pp, lane), self.pp_nodes.at(pp)
-        )
+        return Traffic(comm, summed, self.transfer.at(pp, lane), self.pp_nodes.at(pp))
 
 
 def collectives(s: Setting, sites: Sites, degrees: dict[str, Floats], tokens: Floats,
@@ -212,7 +208,7 @@ def collectives(s: Setting, sites: Sites, degrees: dict[str, Floats], tokens: Fl
         [gather for gather, _ in weights], [reduce for _, reduce in weights],
         sums, expert_sums, sum_of, expert_sum_of,
         by_lane("pp", pipeline_s(s, lane_tokens, lane_tp, links["pp"])),
-        rows.table("pp", links["pp"].n_out, 1), float(s.stack.collective_scale),
+        rows.table("pp", links["pp"].n_out, 1),
     )  # fmt: skip
 
 
@@ -243,8 +239,7 @@ def _weight_tables(s: Setting, rows: Rows, degrees: dict[str, Floats], kind: int
         for i, times in enumerate(weight_parts_s(s, amounts, rows.links[group])):
             table = rows.table(group, times, len(amounts))
             out[i] = out[i] + table.at(rows.of[group], column)
-    scale = s.stack.collective_scale
-    return in_place(out[0], scale), in_place(out[1], scale)
+    return out[0], out[1]
 
 
 def _sum_tables(s: Setting, rows: Rows, degrees: dict[str, Floats], vpp_values: Floats

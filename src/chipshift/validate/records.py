@@ -195,9 +195,16 @@ def _job(
         trainable_fraction=0.0 if task == "lora" else 1.0,
         adapters=tuned.adapters,
         document_len=tuned.document_len,
+        loss_chunks=_loss_chunks(row),
         flags=_flags(row, file, line),
         assumed=tuple(inferred),
     )
+
+
+def _loss_chunks(row: Row) -> int:
+    """Pieces that the logits are made in, where MaxText's flags say (num_vocab_tiling)."""
+    found = re.search(r"\bnum_vocab_tiling=(\d+)", str(row.get("notes") or ""))
+    return int(found[1]) if found else 1
 
 
 def _flags(row: Row, file: str, line: int | None) -> tuple[Flag, ...]:

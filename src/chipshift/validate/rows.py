@@ -39,9 +39,12 @@ def model_of(row: Row) -> Model:
     n, d = int(m["layers"]), int(m["d_model"])
     first, every = int(m.get("first_dense_layers") or 0), int(m.get("moe_every") or 1)
     layers: list[Layer] = []
+    capacity = _capacity_factor(row)
     for i in range(n):
         routed = bool(m.get("experts")) and i >= first and (i - first) % every == every - 1
-        layers.append(Layer(_attention(m, i), _experts(m) if routed else _dense(m), 2 * d))
+        layers.append(
+            Layer(_attention(m, i), _experts(m, capacity) if routed else _dense(m), 2 * d)
+        )
     kinds = list(dict.fromkeys(layers))
     order = tuple(kinds.index(layer) for layer in layers)
     return Model(
@@ -61,7 +64,14 @@ def _dense(m: Row) -> DenseMlp:
     return DenseMlp(int(m["d_ff"]), int(m.get("mlp_matrices") or 3))
 
 
-def _experts(m: Row) -> MoeMlp:
+def _capacity_factor(row: Row) -> float:
+    """MaxText's capacity factor where its flags put the experts' tokens into masks, else 0."""
+    notes = str(row.get("notes") or "")
+    found = re.search(r"\bcapacity_factor=([\d.]+)", notes)
+    return float(found[1]) if found and "megablox=False" in notes else 0.0
+
+
+def _experts(m: Row, capacity_factor: float) -> MoeMlp:
     width = int(m.get("moe_d_ff") or m["d_ff"])
     experts = int(m["experts"])
     return MoeMlp(
@@ -71,6 +81,7 @@ def _experts(m: Row) -> MoeMlp:
         matrices=int(m.get("mlp_matrices") or 3),
         shared_width=int(m.get("shared_experts") or 0) * width,
         router_params=int(m["d_model"]) * experts,
+        capacity_factor=capacity_factor,
     )
 
 
@@ -155,6 +166,8 @@ def precision_of(row: Row) -> tuple[Precision, str]:
         or "weight_dtype bf16" in stated
     ):
         weights, master = "bf16", "none"
+        if row["stack"] == "maxtext":  # optax makes moments like the weights (mu_dtype unset)
+            moments = "bf16"
     chosen = replace(
         base,
         compute=_compute(row),
