@@ -38,7 +38,7 @@ def trained(config: dict[str, Any], keys: dict[str, Any]) -> int:
         model = transformers.AutoModelForCausalLM.from_config(built_config(config))
         model.tie_weights()
         adapted = peft.get_peft_model(model, peft.LoraConfig(task_type="CAUSAL_LM", **keys))
-    return sum(p.numel() for p in adapted.parameters() if p.requires_grad)
+    return int(adapted.get_nb_trainable_parameters()[0])
 
 
 @pytest.mark.parametrize("config", [c for _, c in ADAPTED], ids=[name for name, _ in ADAPTED])
@@ -61,6 +61,11 @@ def test_magnitudes_and_all_biases(config: dict[str, Any]) -> None:
         {"target_modules": ["q_proj", "embed_tokens"], "modules_to_save": ["lm_head"]},
         {"target_modules": r".*\.(q_proj|o_proj)", "rank_pattern": {"o_proj": 3}},
         {"target_modules": ["gate_proj", "up_proj", "down_proj"], "r": 2},
+        {"target_modules": "all-linear", "exclude_modules": ["o_proj"], "use_rslora": True},
+        {"target_modules": "all-linear", "exclude_modules": r".*\.1\..*"},
+        {"target_modules": ["o_proj"], "rank_pattern": {r"layers\.[01]\..*o_proj": 5}, "r": 3},
+        {"target_modules": ["o_proj"], "modules_to_save": ["embed_tokens"], "use_dora": True},
+        {"target_modules": ["o_proj"], "layers_to_transform": 1},
     ],
 )
 def test_targets_spelt_out(config: dict[str, Any], keys: dict[str, Any]) -> None:

@@ -69,6 +69,7 @@ class Lora:
         parameters: stacked parameters (experts) that get one too.
         saved: modules trained in full beside it.
         layers: the only layers that get one, empty for all.
+        exclusion: pattern of the paths that are left out, where it is one string.
         ranks: ``(pattern, rank)`` for paths whose rank is another.
         bias: ``none``, ``all``, ``lora_only``.
         dora: magnitudes are trained apart.
@@ -78,6 +79,7 @@ class Lora:
     targets: tuple[str, ...] = ()
     pattern: bool = False
     excluded: tuple[str, ...] = ()
+    exclusion: str = ""
     parameters: tuple[str, ...] = ()
     saved: tuple[str, ...] = ()
     layers: tuple[int, ...] = ()
@@ -117,6 +119,9 @@ def read_lora(
         pattern = False
     if pattern:
         _compiled(c, "target_modules", targets[0])
+    excluded, one_string = _names(c, "exclude_modules")
+    if one_string:
+        _compiled(c, "exclude_modules", excluded[0])
     ranks = c.values.get("rank_pattern") or {}
     if not isinstance(ranks, Mapping):
         raise c.wrong("rank_pattern", "an object of patterns and ranks")
@@ -130,7 +135,8 @@ def read_lora(
         rank=c.count("r", default=8, most=1_000_000),
         targets=targets,
         pattern=pattern,
-        excluded=_names(c, "exclude_modules")[0],
+        excluded=() if one_string else excluded,
+        exclusion=excluded[0] if one_string else "",
         parameters=_names(c, "target_parameters")[0],
         saved=_names(c, "modules_to_save")[0],
         layers=tuple(numbers),
@@ -211,6 +217,8 @@ def adapted(model: Model, lora: Lora) -> list[LinearModule]:
     if lora.layers:
         chosen = [m for m in chosen if m.layer in lora.layers]
     chosen = [m for m in chosen if not _named(m.name, lora.excluded)]
+    if lora.exclusion:
+        chosen = [m for m in chosen if not re.fullmatch(lora.exclusion, m.name)]
     chosen += [m for m in inside if m.stacked and _named(m.name, parameters)]
     if not chosen:
         raise InputError(
