@@ -14,7 +14,7 @@ from chipshift.estimate.stack import stack
 from chipshift.machines import parse_machine
 from chipshift.models.model import DenseMlp, MoeMlp
 from chipshift.validate.case import Case, Skip
-from chipshift.validate.records import read_records, to_case
+from chipshift.validate.records import publisher_of, read_records, to_case
 from chipshift.validate.rows import machine_of, model_of, precision_of, remat_of
 
 
@@ -291,3 +291,10 @@ def test_frozen_weights_have_no_gradient_to_sum() -> None:
     # two gathers of bf16 weights are left of them and a scatter of fp32 gradients, twice their size
     assert frozen["fsdp"] == pytest.approx(trained["fsdp"] / 2, rel=0.1)
     assert frozen["dp"] < 0.1 * trained["dp"]
+
+
+def test_a_publisher_is_a_repositorys_owner_or_a_site() -> None:
+    assert publisher_of("NVIDIA/NeMo:docs/a.md@1f2#L3") == "NVIDIA"
+    assert publisher_of("https://github.com/ROCm/TransformerEngine/issues/72") == "ROCm"
+    assert publisher_of("https://docs.nvidia.com/nemo/a.html (stored copy)") == "docs.nvidia.com"
+    assert publisher_of("arXiv:2406.00001") == "arXiv"

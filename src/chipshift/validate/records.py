@@ -76,7 +76,7 @@ def to_case(row: Row, file: str = "", line: int | None = None) -> Case | Skip:
         task=str(row["task"]),
         quality=str(row["quality"]),
         source=source,
-        publisher=re.sub(r"[/@:#].*", "", source),
+        publisher=publisher_of(source),
         model=str(row["model"]["name"]).lower(),
         precision=str(row["dtype_class"]),
         job=job,
@@ -88,6 +88,12 @@ def to_case(row: Row, file: str = "", line: int | None = None) -> Case | Skip:
         inferred=tuple(inferred),
         release=release_of(row),
     )
+
+
+def publisher_of(source: str) -> str:
+    """Owner of a repository, or the site, that a source's page belongs to."""
+    page = re.sub(r"^https?://(www\.)?(github\.com/)?", "", source)
+    return re.sub(r"[/@:#].*", "", page)
 
 
 def release_of(row: Row) -> str:

@@ -38,9 +38,11 @@ def print_report(report: Report, cross: dict[str, Summary] | None = None) -> Non
     if table.row_count:
         console.print(table)
     for title, key in (
-        ("By chip and stack", "chip_framework"),
+        ("By framework", "framework"),
+        ("By chip and framework", "chip_framework"),
         ("By group", "group"),
         ("By task", "task"),
+        ("By source", "source"),
     ):
         console.print(_groups(title, report.by[key]))
     _print_ratios(console, report)
