@@ -82,6 +82,8 @@ def test_a_hugging_face_model_scatters_what_its_cut_asks_for(tmp_path: Path) -> 
     assert scatter["expected_bytes_per_device_per_step"] == pytest.approx(
         scatter["bytes_per_device_per_step"], rel=0.01
     )
+    # every matrix once at the least, but the embedding, whose rows are looked up where they lie
+    once = (matrices - 1024 * 256) * 4 * 3 / 4
     wanted = gather["expected_bytes_per_device_per_step"]
-    assert wanted / 2 < gather["bytes_per_device_per_step"] <= wanted
+    assert 0.99 * once <= gather["bytes_per_device_per_step"] <= wanted
     assert gather["planned"] is True

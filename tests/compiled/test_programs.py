@@ -36,7 +36,7 @@ def line_of(words: str) -> int:
 def test_a_users_jax_step() -> None:
     """Rows over data: the weight's gradient, half its columns a device, is all-reduced over data:
     512 x 512 x 2 B, twice the half of it sent."""
-    found = compiled("entry", "make_step", mesh=MESH)
+    found = compiled("entry", "make_step", mesh=MESH, mode="time")
     assert found["compiled"], found["reason"]
     (reduced,) = [c for c in found["collectives"] if c["mesh_axis"] == "data"]
     assert reduced["kind"] == "all_reduce"
