@@ -19,6 +19,8 @@ from chipshift.jobs.source import Source
 
 LONGEST = 1_000_000
 DEEPEST = 40
+PARSED = ("args", "hparams", "opt", "opts", "flags", "FLAGS", "config", "cfg", "self.args")
+"""What scripts call the outcome of ``parse_args()``."""
 
 
 class Unknown(str):
@@ -50,6 +52,8 @@ class Module:
         functions: the same for the body of each top-level function.
         line: of the function's ``def``.
         imported: what ``from x import a as b`` calls b, by the name it bears here.
+        origin: the x of it.
+        arguments: defaults of the command line's own arguments (``add_argument``), by name.
     """
 
     constants: dict[str, Setting] = field(default_factory=dict)
@@ -58,6 +62,8 @@ class Module:
     functions: dict[str, Module] = field(default_factory=dict)
     line: int | None = None
     imported: dict[str, str] = field(default_factory=dict)
+    origin: dict[str, str] = field(default_factory=dict)
+    arguments: dict[str, Any] = field(default_factory=dict)
 
 
 def parse(source: Source) -> Module:
@@ -83,21 +89,75 @@ def parse(source: Source) -> Module:
         raise InputError(
             f"{source.path} nests too deep or is no Python; expected a script"
         ) from None
-    module = _facts(nodes, source.path, {})
+    start = Module(arguments=_arguments(nodes), constants=_parameters(nodes, source.path))
+    module = _facts(nodes, source.path, start)
     for node in nodes:
         if isinstance(node, ast.ImportFrom):
             module.imported |= {one.asname or one.name: one.name for one in node.names}
+            module.origin |= {one.asname or one.name: node.module or "" for one in node.names}
     for statement in tree.body:
         if isinstance(statement, ast.FunctionDef):
             body = list(_in_order(statement))
-            inner = _facts(body, source.path, module.constants)
+            inner = _facts(body, source.path, module)
             inner.line = statement.lineno
             module.functions[statement.name] = inner
     return module
 
 
-def _facts(nodes: list[ast.AST], file: str, known: dict[str, Setting]) -> Module:
-    module = Module(constants=dict(known))
+def _arguments(nodes: list[ast.AST]) -> dict[str, Any]:
+    """``--micro-batch`` of ``add_argument("--micro-batch", default=4)`` as ``micro_batch``."""
+    found: dict[str, Any] = {}
+    for node in nodes:
+        if not isinstance(node, ast.Call) or not node.args:
+            continue
+        if not isinstance(node.func, ast.Attribute) or node.func.attr != "add_argument":
+            continue
+        given = {keyword.arg: keyword.value for keyword in node.keywords}
+        words = [a.value for a in node.args if isinstance(a, ast.Constant)]
+        name = next((w for w in words if isinstance(w, str) and w.startswith("--")), "")
+        action = given.get("action")
+        if isinstance(action, ast.Constant) and action.value == "store_true":
+            found[name.strip("-").replace("-", "_")] = False
+        elif name and "default" in given:
+            value = evaluate(given["default"], Module())
+            if value is not None and not isinstance(value, Unknown):
+                found[name.strip("-").replace("-", "_")] = value
+    return found
+
+
+def _parameters(nodes: list[ast.AST], file: str) -> dict[str, Setting]:
+    """Defaults of functions' parameters, unless a call in the file passes another value."""
+    found: dict[str, Setting] = {}
+    functions: dict[str, set[str]] = {}
+    for node in nodes:
+        if not isinstance(node, ast.FunctionDef):
+            continue
+        named = [*node.args.posonlyargs, *node.args.args]
+        pairs = list(zip(named[::-1], node.args.defaults[::-1], strict=False))
+        pairs += [
+            (parameter, default)
+            for parameter, default in zip(node.args.kwonlyargs, node.args.kw_defaults, strict=True)
+            if default is not None
+        ]
+        functions[node.name] = {parameter.arg for parameter, _ in pairs}
+        for parameter, default in pairs:
+            value = evaluate(default, Module())
+            if value is not None and not isinstance(value, Unknown):
+                found.setdefault(parameter.arg, Setting(value, file, default.lineno))
+    for node in nodes:
+        if isinstance(node, ast.Call) and (name := dotted(node.func)) in functions:
+            for keyword in node.keywords:
+                if keyword.arg in functions[name]:
+                    value = evaluate(keyword.value, Module())
+                    if isinstance(value, Unknown):
+                        found.pop(keyword.arg, None)
+                    else:
+                        found[keyword.arg] = Setting(value, file, keyword.value.lineno)
+    return found
+
+
+def _facts(nodes: list[ast.AST], file: str, known: Module) -> Module:
+    module = Module(constants=dict(known.constants), arguments=known.arguments)
     for node in nodes:
         if isinstance(node, (ast.Assign, ast.AnnAssign)):
             _assignment(node, module, file)
@@ -175,6 +235,9 @@ def evaluate(node: ast.AST, module: Module, depth: int = 0) -> Any:
         if dtype_of(name):
             return name
         known = module.attributes.get(name)
+        base, _, last = name.rpartition(".")
+        if known is None and base in PARSED and last in module.arguments:
+            return module.arguments[last]
         return known.value if known is not None else Unknown(name or "...")
     if isinstance(node, (ast.List, ast.Tuple)):
         return [evaluate(one, module, depth + 1) for one in node.elts]

@@ -19,11 +19,21 @@ from chipshift.jobs.launch import CHIPS
 from chipshift.jobs.overrides import typed
 from chipshift.jobs.readers.bridge_library import ADAPTERS, LibraryRecipe, library
 from chipshift.jobs.readers.hf_args import put_model_named
-from chipshift.jobs.readers.megatron_core import PASSED, RENAMED, fill, pass_on, put_precision
-from chipshift.jobs.settings import Setting, Sheet
+from chipshift.jobs.readers.megatron_core import (
+    PASSED,
+    RENAMED,
+    argument_of,
+    fill,
+    pass_on,
+    put_precision,
+)
+from chipshift.jobs.readers.nemo_library import CALLS, NemoRecipe, recipe_called
+from chipshift.jobs.settings import Setting, Sheet, as_integer
 from chipshift.jobs.source import Source
 
 _MODEL = re.compile(r"(llama|mixtral|mistral|qwen|deepseek|gemma|gpt_oss|nemotron|kimi|phi)[\w.]*")
+GENERIC = ("gpt3-175b", "nemotron3-22b")
+"""Models of NeMo's recipes that no hub holds."""
 _PRECISION = re.compile(r"bf16|fp16|fp8|nvfp4|mxfp8|32")
 
 
@@ -35,18 +45,23 @@ def read_recipe(source: Source, context: Context) -> Draft:
     name, scope = _scope(module, context, source.path)
     settings: dict[str, Setting] = {}
     nodes: dict[str, Setting] = {}
-    model = ""
+    model, found = "", None
     for call in scope.calls:
         last = call.name.rsplit(".", 1)[-1]
         recipe = library().get(module.imported.get(last, last))
         if recipe is not None and not model:
             name, model = recipe.name, recipe.model
             from_library(draft, settings, recipe, call.line)
+        taken = recipe_called(call, module)
+        if taken is not None and not model:
+            name, model = taken.library.name, taken.library.model
+            from_library(draft, settings, taken.library, call.line)
+            found = taken
     for call in scope.calls:
         last = call.name.rsplit(".", 1)[-1]
-        if last in ("pretrain_recipe", "finetune_recipe"):
+        if last in CALLS:
             nodes.update(call.keywords)
-            model = model or call.name.split(".")[-2]
+            model = model or call.name.rpartition(".")[0].rsplit(".", 1)[-1]
         elif last == "set_primary_perf_configs":
             tensor = call.keywords.get("tp_size")
             if tensor is not None and tensor.value not in (None, 1):
@@ -69,6 +84,8 @@ def read_recipe(source: Source, context: Context) -> Draft:
     draft.put(
         "devices_per_node", sheet.integer("num_gpus_per_node", "devices", into="devices a node")
     )
+    if found is not None:
+        _from_nemo(draft, settings, found)
     finish(draft, context, settings, name, model)
     return draft
 
@@ -109,6 +126,8 @@ def from_library(
     for field, value in recipe.settings.items():
         shown: Any = str(value).split() if field == "recompute_modules" else value
         pass_on(settings, field, Setting(shown, draft.file, line))
+        if field == "use_distributed_optimizer" and value is False:
+            settings["use-distributed-optimizer"] = Setting(False, draft.file, line)
     put_precision(settings, recipe.precision, Setting(recipe.precision, draft.file, line))
     # a layout that the library works out when it runs is not in its row
     stages = int(recipe.settings.get("pipeline_model_parallel_size", 1))
@@ -116,7 +135,27 @@ def from_library(
     draft.put("task", Given(recipe.task, draft.file, line))
     if recipe.task == "lora":
         draft.put("lora", Given(ADAPTERS, draft.file, line))
-    draft.note("settings of the recipe", recipe.name, "as Megatron-Bridge's library has them")
+    whose = "NeMo's" if " " in recipe.name else "Megatron-Bridge's"
+    draft.note("settings of the recipe", recipe.name, f"as {whose} library has them")
+
+
+def _from_nemo(draft: Draft, settings: dict[str, Setting], recipe: NemoRecipe) -> None:
+    """What a NeMo recipe's arguments default to, where the script gives none."""
+    task = draft.values["task"]
+    if recipe.lora is not None and isinstance(task, Given):
+        draft.put("lora", Given(recipe.lora, draft.file, task.line))
+    draft.assume("devices_per_node", recipe.devices_per_node, "the recipe's default")
+    each = as_integer(draft.get("devices_per_node")) or 1
+    held = math.prod(as_integer(settings[name].value) or 1 for name in HELD if name in settings)
+    if recipe.nodes * each % held == 0:
+        draft.assume("nodes", recipe.nodes, "the recipe's default num_nodes")
+
+
+HELD = (
+    "tensor-model-parallel-size",
+    "pipeline-model-parallel-size",
+    "context-parallel-size",
+)
 
 
 def _named_machine(draft: Draft, name: str) -> None:
@@ -148,6 +187,8 @@ def _keep(
     elif key in ("mixed_precision", "precision_config", "compute_dtype") and isinstance(value, str):
         put_precision(settings, value, setting)
     else:
+        if value is None or value is False:  # a library's own setting taken back
+            settings.pop(argument_of(key), None)
         pass_on(settings, key, setting)
 
 
@@ -183,7 +224,7 @@ def _recipe_model(draft: Draft, context: Context, words: str) -> None:
     """``llama3_8b_pretrain_config`` names a model; NeMo 2's ``llm.llama31_70b`` too."""
     if context.model_named:
         return
-    if "/" in words:
+    if "/" in words or words in GENERIC:
         put_model_named(draft, words, Setting(words, draft.file))
         return
     match = _MODEL.search(words)

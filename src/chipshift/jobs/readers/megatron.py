@@ -219,9 +219,9 @@ def _data_parallel(sheet: Sheet) -> None:
     torch_fsdp = sheet.boolean("use-torch-fsdp2", into="PyTorch FSDP2")
     strategy = sheet.text("data-parallel-sharding-strategy", into="what is sharded")
     instances = sheet.integer("num-distributed-optimizer-instances", into="groups of sharding")
-    whole = torch_fsdp or (
-        megatron_fsdp and strategy is not None and strategy.value == "optim_grads_params"
-    )
+    own = megatron_fsdp is not None and megatron_fsdp.value
+    shards = strategy is not None and strategy.value == "optim_grads_params"
+    whole = (torch_fsdp is not None and torch_fsdp.value) or (own and shards)
     axis = "fsdp" if whole else "dp"
     draft.open_axis = axis
     draft.put(axis, Given(1, draft.file))
@@ -230,9 +230,9 @@ def _data_parallel(sheet: Sheet) -> None:
             draft.put("dp", instances)
         return
     kind, line = "none", None
-    if distributed:
+    if distributed and distributed.value:
         kind, line = "zero1", distributed.line
-    if megatron_fsdp and strategy is not None:
+    if own and strategy is not None:
         kind = {"no_shard": "none", "optim": "zero1", "optim_grads": "zero2"}.get(
             strategy.value, kind
         )

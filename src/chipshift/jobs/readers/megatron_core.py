@@ -62,6 +62,11 @@ PASSED = frozenset(
 )
 
 
+def argument_of(name: str) -> str:
+    """The argument that a field equals, or ""."""
+    return RENAMED.get(name) or (name.replace("_", "-") if name in PASSED else "")
+
+
 def pass_on(settings: dict[str, Setting], name: str, setting: Setting) -> None:
     """A field as the argument it equals; off and unset ones are left out.
 
@@ -72,9 +77,9 @@ def pass_on(settings: dict[str, Setting], name: str, setting: Setting) -> None:
         meant = next((k for k in sorted(PASSED | RENAMED.keys()) if slipped(name, k)), "")
         if meant and setting.file != "--set":
             raise unknown(name, setting, meant)
-    argument = RENAMED.get(name) or (name.replace("_", "-") if name in PASSED else None)
+    argument = argument_of(name)
     value = setting.value
-    if argument is None or value is None or value is False or isinstance(value, dict):
+    if not argument or value is None or value is False or isinstance(value, dict):
         return
     if isinstance(value, str) and as_boolean(value) is False and not value.isdecimal():
         return
