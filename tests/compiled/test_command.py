@@ -23,6 +23,7 @@ from chipshift.flows.compilation import resized
 from chipshift.flows.nearest_fit import less_memory
 from chipshift.jobs.plan import Plan
 from chipshift.machines.names import parse_machine
+from chipshift.report.compile_screen import _unplanned
 from tests.cli.test_outputs import complaints
 
 HERE = Path(__file__).parent
@@ -269,6 +270,48 @@ def test_a_plan_is_looked_for_only_where_one_does_not_fit(
     found = flow.with_nearest(report, job, Plan(fsdp=8), parse_machine("v6e:2x4"), 60.0)
     assert (found["nearest_fit"], found["notes"]) == (fit, notes)
     assert len(looked) == (fits is False)
+
+
+def test_without_a_plan_the_best_that_the_step_can_be_cut_by_is_compiled() -> None:
+    # The planner's best for Mixtral on 64 v6e puts its eight experts over dp and tp together, which
+    # the step has no axis for; the planner's next ones have ep = 1 or ep inside fsdp.
+    job = job_of([str(HERE.parents[1] / "examples" / "mixtral-8x7b-megatron.sh")], "", "", [])
+    machine = parse_machine("v6e:8x8")
+    plan = flow.best_plan(job, machine)
+    assert plan.devices == 64
+    assert flow.request_of(job, plan, machine).config is not None  # raises where it cannot be cut
+
+
+def test_where_the_step_can_be_cut_by_no_plan_the_first_reason_is_given(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    def refuse(job: Any, plan: Plan, machine: Any) -> None:
+        raise InputError(f"plan: {plan.devices} devices cannot be cut so")
+
+    monkeypatch.setattr(flow, "request_of", refuse)
+    job = job_of([str(HERE.parents[1] / "examples" / "llama3-8b.toml")], "", "", [])
+    with pytest.raises(InputError, match="16 devices cannot be cut so"):
+        flow.best_plan(job, parse_machine("v6e:4x4"))
+
+
+def test_lines_of_an_unplanned_collective_add_up_to_what_is_sent() -> None:
+    # 100 GB sent where the plan has 60: 40 unplanned; two lines known send 70 + 20, 10 are left.
+    file = "/elsewhere/model.py"
+    row = {
+        "kind": "all_gather", "mesh_axis": "tp", "bytes_per_device_per_step": 100e9,
+        "expected_bytes_per_device_per_step": 60e9, "instead_of": None,
+        "sources": [
+            {"file": file, "line": 7, "bytes_per_device_per_step": 70e9},
+            {"file": file, "line": 9, "bytes_per_device_per_step": 20e9},
+        ],
+    }  # fmt: skip
+    words = ["".join(span.text for span in line) for line in _unplanned(row, 100)]
+    assert words == [
+        "  unplanned: 40.0 GB of all_gather over tp; all 100 GB by line",
+        f"    {file}:7  70.0 GB",
+        f"    {file}:9  20.0 GB",
+        "    other lines, or none known  10.0 GB",
+    ]
 
 
 def test_plans_that_hold_less_keep_the_global_batch() -> None:

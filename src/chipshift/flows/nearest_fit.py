@@ -34,7 +34,7 @@ def best_plan(job: TrainJob, machine: Machine, held: Plan | None = None,
     ``held`` (without it, no pipeline).
 
     Raises:
-        InputError: no plan fits.
+        InputError: no plan fits, or the step can be cut by none of those that the planner kept.
     """
     fixed = {axis: getattr(held or Plan(), axis) for axis in degrees} | {"pp": 1}
     chip = machine.chip
@@ -44,7 +44,13 @@ def best_plan(job: TrainJob, machine: Machine, held: Plan | None = None,
         raise InputError(
             f"no plan of {job.name} fits on {machine.name} by the estimate: give one with --plan"
         )
-    return found.estimate.plan
+    best = found.estimate.plan
+    for plan in (best, *(kept.plan for kept in found.found.fitting)):
+        with suppress(InputError):
+            request_of(job, plan, machine)
+            return plan
+    request_of(job, best, machine)  # says why not
+    return best
 
 
 def less_memory(plan: Plan) -> list[Plan]:

@@ -205,12 +205,17 @@ def _inserted(one: Mapping[str, Any], width: int) -> Iterator[Line]:
         yield [Span("  inserted: ", "yellow"), Span(cut(f"{words}  {where}", width - 12))]
 
 
+ROUNDING = 0.005
+"""Share of a collective's bytes below which what its lines leave over is not shown."""
+
+
 def _unplanned(one: Mapping[str, Any], width: int) -> Iterator[Line]:
     """What the plan did not call for, what it stands in for, and where it comes from."""
     words = f"{one['kind']} over {one['mesh_axis']}"
     more = one[SENT] - one["expected_bytes_per_device_per_step"]
     instead = f", where the plan has {one['instead_of']}" if one["instead_of"] else ""
-    origin = "; it comes from" if one["sources"] else ""
+    # a line's bytes are of all that is sent so: planned and unplanned cannot be told apart there
+    origin = f"; all {si(one[SENT], 'B')} by line" if one["sources"] else ""
     yield [
         Span("  unplanned: ", "yellow"),
         Span(cut(f"{si(more, 'B')} of {words}{instead}{origin}", width - 13)),
@@ -218,6 +223,9 @@ def _unplanned(one: Mapping[str, Any], width: int) -> Iterator[Line]:
     for source in one["sources"]:
         where = place((source["file"], source["line"]))
         yield [Span(f"    {_end(where, width - 20)}  {si(source[SENT], 'B')}", "dim")]
+    rest = one[SENT] - sum(source[SENT] for source in one["sources"])
+    if one["sources"] and rest > ROUNDING * one[SENT]:
+        yield [Span(f"    other lines, or none known  {si(rest, 'B')}", "dim")]
     if one.get("way_out"):
         yield from indented(f"way out: {one['way_out']}", width, 4)
 
