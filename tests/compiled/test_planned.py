@@ -90,6 +90,12 @@ def test_an_unplanned_collective_that_replaces_nothing_is_only_unplanned() -> No
 
 
 def test_what_is_a_small_share_of_all_bytes_is_never_called_unplanned() -> None:
-    program = [row("all_gather", 1000.0), row("permute", 9.0)]
+    program = [row("all_gather", 1000.0), row("permute", 0.9)]
     found = beside(program, [], {("all_gather", "fsdp"): 1000.0}, None)
     assert [one["planned"] for one in found] == [True, True]
+
+
+def test_what_is_more_than_a_thousandth_of_all_bytes_is_named() -> None:
+    program = [row("all_gather", 1000.0), row("permute", 9.0)]
+    found = beside(program, [], {("all_gather", "fsdp"): 1000.0}, None)
+    assert [one["planned"] for one in found] == [True, False]

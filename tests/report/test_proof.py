@@ -71,5 +71,15 @@ def test_a_plan_that_is_not_compiled_says_why() -> None:
     assert (verdict(one)[0], room(one)) == ("not compiled", ": pp=4")
 
 
+def test_a_long_reason_is_read_to_its_end() -> None:
+    nothing = {"peak": None, "available": 31.25 * 2**30}
+    reason = "ep=8 divides neither fsdp=1 nor " + "its product with any other axis " * 4 + "at all"
+    one = FITS | {"compiled": False, "fits": None, "reason": reason, "memory_bytes": nothing}
+    first, *rest = text(one, width=60)
+    assert first.strip().endswith("not compiled")
+    assert reason in " ".join(line.strip() for line in rest)
+    assert all(len(line) <= 60 for line in rest)
+
+
 def test_no_line_is_wider_than_the_window() -> None:
     assert all(len(line) <= 60 for line in text(FITS, width=60))

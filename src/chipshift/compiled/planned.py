@@ -12,7 +12,7 @@ from chipshift.compiled.lowering import rules
 WITHIN = 0.02
 """Bytes above the arithmetic, relative, from which a collective counts as the compiler's own."""
 
-SMALL_SHARE = 0.01
+SMALL_SHARE = 1e-3
 """Collectives below this share of all bytes are listed but never called unplanned."""
 
 LINES = 3

@@ -124,7 +124,19 @@ def _entry(request: Request, devices: list[Any]) -> Program:
 
     make_step = imported(request)
     mesh = _mesh(request, devices, "devices")
-    made = make_step(mesh)
+    try:
+        made = make_step(mesh)
+    except ValueError as error:
+        if "mesh" not in str(error):
+            return _stopped(error, request)
+        axes = ",".join(f"{name}={size}" for name, size in mesh.shape.items())
+        said = _first_line(error).rstrip(".")
+        raise InputError(
+            f"'{request.entry}' was given the mesh {axes} and says: {said}; expected "
+            f"--mesh with the axes that it shards over, such as --mesh data={len(devices)}"
+        ) from None
+    except Exception as error:  # the user's code, whatever it raises
+        return _stopped(error, request)
     if not isinstance(made, tuple) or len(made) not in (2, 3):
         raise InputError(
             f"'{request.entry}' must return (function, abstract arguments[, shardings]), "

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterator, Mapping
+from textwrap import wrap
 from typing import Any
 
 from chipshift.report.compile_screen import NEAR_THE_LIMIT
@@ -25,11 +26,15 @@ def proof_lines(proofs: list[Proof], width: int) -> Iterator[Line]:
     """What each compilation showed: memory, what is sent, what the plan did not call for."""
     for one in proofs:
         words, style = verdict(one)
-        yield [
+        said, rest = room(one), width - 18 - len(words)
+        name, verdict_span = (
             Span(f"   {one['machine']:<14} "),
             Span(words[: max(width - 18, 0)], style),
-            Span(cut(room(one), max(width - 18 - len(words), 1))),
-        ]
+        )
+        yield [name, verdict_span, *([Span(said)] if len(said) <= rest else [])]
+        if len(said) > rest:
+            for line in wrap(said.removeprefix(": "), max(width - 18, 1)):
+                yield [Span(" " * 18), Span(line)]
         for line in details(one):
             yield [Span(" " * 18), Span(cut(line, width - 18), "dim")]
 
