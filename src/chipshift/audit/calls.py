@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import ast
+from typing import TYPE_CHECKING
 
 from chipshift.audit.kinds import (
     ARRAY,
@@ -13,15 +14,11 @@ from chipshift.audit.kinds import (
     DICT,
     HOST,
     HOST_MASK,
-    JAX_ARRAY_ROOTS,
     LIST,
     LOADER,
     MASK,
-    MASK_RESULTS,
     MODULE,
-    NOT_TENSOR_TORCH,
     NUMBER,
-    NUMBER_RESULTS,
     NUMPY,
     ON_DEVICE,
     OPTIMIZER,
@@ -29,14 +26,22 @@ from chipshift.audit.kinds import (
     SCALER,
     STRING,
     TENSOR,
-    TENSOR_RESULTS,
     TENSORS,
-    TORCH_MAKERS,
     UNKNOWN,
-    Inference,
     join,
 )
 from chipshift.audit.names import dotted, tail, text, walk, words
+from chipshift.audit.vocabulary import (
+    JAX_ARRAY_ROOTS,
+    MASK_RESULTS,
+    NOT_TENSOR_TORCH,
+    NUMBER_RESULTS,
+    TENSOR_RESULTS,
+    TORCH_MAKERS,
+)
+
+if TYPE_CHECKING:
+    from chipshift.audit.infer import Inference
 
 BUILTINS = {
     "len": NUMBER,

@@ -9,7 +9,8 @@ from dataclasses import dataclass, field
 from chipshift.audit import guards as g
 from chipshift.audit.facts import EVAL, STARTUP, STEP, FileFacts, FuncFact, Hazard
 from chipshift.audit.finding import Confidence, Severity, Target
-from chipshift.audit.kinds import Binding, Inference, Scope
+from chipshift.audit.infer import Inference
+from chipshift.audit.kinds import Binding, Scope
 from chipshift.audit.names import dotted, tail, text, words
 from chipshift.audit.prepass import Outline
 from chipshift.audit.registry import Detectors
