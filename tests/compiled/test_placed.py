@@ -2,12 +2,14 @@
 
 from __future__ import annotations
 
+import threading
 from pathlib import Path
 
+import pytest
 from hypothesis import given
 from hypothesis import strategies as some
 
-from chipshift.compiled.placed import Placement, fields, main_placement, placement
+from chipshift.compiled.placed import Placement, fields, main_placement, placement, settled
 
 
 def number(value: int) -> bytes:
@@ -74,3 +76,23 @@ def test_the_largest_program_of_a_dump_is_the_one_meant(tmp_path: Path) -> None:
     (tmp_path / "a.after_optimizations.hlo.pb").write_bytes(small)
     (tmp_path / "b.after_optimizations.hlo.pb").write_bytes(PROTO)
     assert main_placement(tmp_path) == placement(PROTO)
+
+
+def test_a_dump_that_is_being_written_again_is_waited_for(tmp_path: Path) -> None:
+    """As the compiler does it: the file is emptied, then written; the text ends with a brace."""
+    proto = tmp_path / "module_1.jit_train_step.after_optimizations.hlo.pb"
+    proto.write_bytes(b"")
+    text = tmp_path / "module_1.jit_train_step.after_optimizations.txt"
+    text.write_text("HloModule m\n\nENTRY main {\n}\n")
+    writer = threading.Timer(0.3, proto.write_bytes, [PROTO])
+    writer.start()
+    found, program = settled(tmp_path, 20.0)
+    writer.join()
+    assert found == placement(PROTO)
+    assert program.startswith("HloModule")
+
+
+def test_a_dump_that_stays_cut_short_is_no_program(tmp_path: Path) -> None:
+    (tmp_path / "module_1.jit_train_step.after_optimizations.hlo.pb").write_bytes(PROTO)
+    with pytest.raises(TimeoutError, match="no placed program"):
+        settled(tmp_path, 0.0)

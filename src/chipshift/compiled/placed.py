@@ -8,12 +8,15 @@ buffer assignment (``HloProto`` of OpenXLA, xla/service/hlo.proto) as soon as th
 from __future__ import annotations
 
 import threading
+import time
 from collections.abc import Iterator
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
 POLL_S = 0.2
+SETTLES_S = 30.0
+"""For how long a dump that the compiler is writing again is waited for."""
 NEAR_THE_LIMIT = 0.99
 """Share of the usable memory from which on the compiler is left to say itself that it fits."""
 
@@ -85,9 +88,26 @@ def main_placement(folder: Path) -> Placement | None:
 
 
 def main_text(folder: Path) -> str:
-    """The placed program itself: the largest in a dump."""
+    """The placed program itself: the largest in a dump; "" before there is one."""
     files = [Path(str(file).removesuffix(".hlo.pb") + ".txt") for file in folder.glob(f"*{PROTO}")]
-    return max((file.read_text("utf8") for file in files if file.exists()), key=len)
+    return max((file.read_text("utf8") for file in files if file.exists()), key=len, default="")
+
+
+def settled(folder: Path, wait_s: float = SETTLES_S) -> tuple[Placement, str]:
+    """``main_placement`` and ``main_text`` of a dump whose files the compiler, which goes on in its
+    thread, may be writing anew.
+
+    Raises:
+        TimeoutError: neither stands whole after ``wait_s``.
+    """
+    until = time.monotonic() + wait_s
+    while True:
+        found, text = main_placement(folder), main_text(folder)
+        if found is not None and text.rstrip().endswith("}"):
+            return found, text
+        if time.monotonic() > until:
+            raise TimeoutError(f"no placed program in the compiler's dump after {wait_s:g} s")
+        time.sleep(POLL_S)
 
 
 def placement(proto: bytes) -> Placement | None:

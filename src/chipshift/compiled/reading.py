@@ -12,7 +12,7 @@ from chipshift.compiled.hlo.flops import matmul_flops
 from chipshift.compiled.hlo.groups import MeshAxes
 from chipshift.compiled.hlo.module import parse
 from chipshift.compiled.hlo.padding import Padded, arguments, results
-from chipshift.compiled.placed import main_placement, main_text
+from chipshift.compiled.placed import settled
 from chipshift.compiled.programs import Program
 from chipshift.compiled.request import Request
 from chipshift.compiled.topology import gpu_memory_bytes
@@ -29,8 +29,7 @@ def read(request: Request, program: Program, compiled: Any) -> dict[str, Any]:
 
 def read_placed(request: Request, program: Program, folder: Path) -> dict[str, Any]:
     """What the dump of a compilation says that was stopped when its buffers were placed."""
-    found = main_placement(folder)
-    assert found is not None
+    found, text = settled(folder)
     sizes = {
         "arguments": found.arguments,
         "outputs": found.outputs,
@@ -38,7 +37,7 @@ def read_placed(request: Request, program: Program, folder: Path) -> dict[str, A
         "peak": found.peak,
         "available": None,
     }
-    return read_text(request, program, main_text(folder), sizes, None)
+    return read_text(request, program, text, sizes, None)
 
 
 def read_text(
