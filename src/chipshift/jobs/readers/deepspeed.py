@@ -11,7 +11,7 @@ from chipshift.jobs.draft import Draft
 from chipshift.jobs.dtypes import dtype_of
 from chipshift.jobs.job import Given
 from chipshift.jobs.json_lines import parse
-from chipshift.jobs.readers.hf_args import put_optimizer_named
+from chipshift.jobs.readers.optimizer_name import put_optimizer_named
 from chipshift.jobs.settings import Sheet, flatten
 from chipshift.jobs.source import Source
 

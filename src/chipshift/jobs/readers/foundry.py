@@ -11,7 +11,8 @@ from chipshift.jobs.draft import Draft
 from chipshift.jobs.dtypes import dtype_of
 from chipshift.jobs.job import Given
 from chipshift.jobs.readers.config_model import put_config_model
-from chipshift.jobs.readers.hf_args import put_fsdp, put_model, put_optimizer_named
+from chipshift.jobs.readers.hf_args import put_fsdp, put_model
+from chipshift.jobs.readers.optimizer_name import put_optimizer_named
 from chipshift.jobs.readers.yaml_sheet import yaml_sheet
 from chipshift.jobs.settings import Setting, Sheet
 from chipshift.jobs.source import Source

@@ -13,10 +13,12 @@ import re
 
 from chipshift.errors import InputError
 from chipshift.jobs.context import Context
-from chipshift.jobs.draft import Draft
+from chipshift.jobs.draft import Draft, join
 from chipshift.jobs.dtypes import dtype_of
 from chipshift.jobs.job import Given
+from chipshift.jobs.readers import deepspeed
 from chipshift.jobs.readers.adapter_keys import put_adapters
+from chipshift.jobs.readers.optimizer_name import put_optimizer_named
 from chipshift.jobs.settings import Setting, Sheet, as_boolean, unset_names
 
 MICRO = ("per_device_train_batch_size", "per_gpu_train_batch_size", "micro_batch_size")
@@ -30,16 +32,6 @@ MODELS = ("model_name_or_path", "model_id", "base_model", "model_name", "model",
 
 VERSION = re.compile(r"[-_](?:\d{4}|v\d+(?:\.\d+)?|fp8|awq|gptq|int[48]|bnb[-_]4bit)$", re.I)
 """What follows a model's name without changing its architecture: ``Qwen3-4B-Instruct-2507``."""
-
-OPTIMIZERS = (
-    ("adafactor", "adafactor"),
-    ("muon", "muon"),
-    ("lion", "lion"),
-    ("sgd", "sgd"),
-    ("lamb", "lamb"),
-    ("adam", "adamw"),
-)
-"""An optimizer's name contains the first, and is then the second."""
 
 
 def put_model(sheet: Sheet, context: Context, *keys: str) -> None:
@@ -132,18 +124,6 @@ def put_optimizer(sheet: Sheet) -> None:
     draft.assume("optimizer", "adamw", "the trainer's default optimizer")
 
 
-def put_optimizer_named(draft: Draft, name: Given[str]) -> None:
-    """Any framework's name of an optimizer; 8-bit and fused ones are flagged."""
-    lowered = name.value.lower()
-    known = next((ours for part, ours in OPTIMIZERS if part in lowered), lowered[:40])
-    draft.put("optimizer", Given(known, name.file, name.line))
-    if "8bit" in lowered or "bnb" in lowered:
-        draft.put("moments", Given("int8", name.file, name.line))
-        draft.flag("quantised_optimizer", "optim", name.value, name.line)
-    if "apex" in lowered or "fused" in lowered:
-        draft.flag("fused_optimizer", "optim", name.value, name.line)
-
-
 def put_sharding(sheet: Sheet, context: Context) -> None:
     """``fsdp``, ``deepspeed`` or neither (DDP)."""
     draft = sheet.draft
@@ -158,9 +138,9 @@ def put_sharding(sheet: Sheet, context: Context) -> None:
         )
         put_fsdp(draft, words, setting)
     _fsdp_config(sheet)
-    deepspeed = sheet.raw("deepspeed")
-    if deepspeed is not None and deepspeed[1].value not in (None, "", False):
-        deepspeed_file(sheet, context, *deepspeed)
+    named = sheet.raw("deepspeed")
+    if named is not None and named[1].value not in (None, "", False):
+        deepspeed_file(sheet, context, *named)
     stage = sheet.integer("zero_stage", into="ZeRO stage", low=0, high=3)
     if stage is not None:
         kind = ("ddp", "zero1", "zero2", "fsdp")[stage.value]
@@ -218,8 +198,6 @@ def deepspeed_file(sheet: Sheet, context: Context, key: str, setting: Setting) -
     path = str(setting.value)
     beside = context.neighbour(path)
     if beside is not None:
-        from chipshift.jobs.readers import deepspeed
-
         take(draft, deepspeed.read(beside, context))
         return
     match = re.search(r"(?:zero|stage|z)[-_]?([0-3])", path.lower())
@@ -230,8 +208,6 @@ def deepspeed_file(sheet: Sheet, context: Context, key: str, setting: Setting) -
 
 def take(draft: Draft, other: Draft) -> None:
     """Another file's statements into this draft; what the file itself states wins."""
-    from chipshift.jobs.draft import join
-
     join([draft, other])
 
 

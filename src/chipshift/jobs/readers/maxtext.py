@@ -15,7 +15,8 @@ from chipshift.jobs.dtypes import dtype_of
 from chipshift.jobs.job import Given
 from chipshift.jobs.launch import Launch, put_environment, read_launch
 from chipshift.jobs.readers.config_model import put_config_model
-from chipshift.jobs.readers.hf_args import put_model_named, put_optimizer_named
+from chipshift.jobs.readers.hf_args import put_model_named
+from chipshift.jobs.readers.optimizer_name import put_optimizer_named
 from chipshift.jobs.readers.yaml_sheet import yaml_sheet
 from chipshift.jobs.settings import Setting, Sheet, unset_names, wrong
 from chipshift.jobs.shell.values import Field

@@ -15,7 +15,7 @@ from chipshift.jobs.draft import Draft
 from chipshift.jobs.dtypes import dtype_of
 from chipshift.jobs.job import Given
 from chipshift.jobs.python_tree import Unknown
-from chipshift.jobs.readers.hf_args import OPTIMIZERS
+from chipshift.jobs.readers.optimizer_name import OPTIMIZERS
 from chipshift.jobs.settings import Sheet
 from chipshift.jobs.source import Source
 from chipshift.models.model import Attention, DenseMlp, Layer, Model

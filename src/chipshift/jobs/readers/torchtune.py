@@ -12,7 +12,8 @@ from chipshift.jobs.context import Context
 from chipshift.jobs.draft import Draft
 from chipshift.jobs.dtypes import dtype_of
 from chipshift.jobs.job import Given
-from chipshift.jobs.readers.hf_args import put_model_named, put_optimizer_named
+from chipshift.jobs.readers.hf_args import put_model_named
+from chipshift.jobs.readers.optimizer_name import put_optimizer_named
 from chipshift.jobs.readers.yaml_sheet import yaml_sheet
 from chipshift.jobs.settings import Sheet
 from chipshift.jobs.source import Source
