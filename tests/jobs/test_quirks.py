@@ -271,21 +271,6 @@ def test_devices_that_only_a_run_could_count(tmp_path: Path) -> None:
         job(tmp_path, text, "train.py")
 
 
-@pytest.mark.parametrize(
-    ("key", "noted"),
-    [("max_prompt_length: 512", True), ("beta: 0.1", True), ("packing: true", False)],
-)
-def test_preferences_are_not_read_as_plain_fine_tuning_unsaid(
-    tmp_path: Path, key: str, noted: bool
-) -> None:
-    text = (
-        "model_name_or_path: meta-llama/Llama-3.1-8B\nper_device_train_batch_size: 2\n"
-        f"max_length: 1024\n{key}\n"
-    )
-    said = [a for a in job(tmp_path, text, "dpo.yaml").assumed if "preferences" in str(a)]
-    assert bool(said) == noted
-
-
 CONTAINER = """containers:
           - name: pytorch
             command: [python, train.py, --model_name_or_path, meta-llama/Llama-3.1-8B, --bf16,

@@ -95,6 +95,8 @@ def as_object(job: TrainJob) -> dict[str, Any]:
             ),
             "optimizer": job.optimizer.value,
             "task": job.task,
+            "loss": job.loss,
+            "reference": job.reference,
             "precision": asdict(job.precision.value),
             "machine": job.machine.value if job.machine else None,
             "devices": job.devices.value if job.devices else None,
@@ -198,6 +200,8 @@ def _step(job: TrainJob) -> str:
     if job.batch_open:
         batch += f" × {job.plan_open}"
     text = f"{batch} of {job.seq_len.value} tokens a step, {job.optimizer.value}"
+    if job.loss != "lm":
+        text += f", {job.loss}"
     if job.plan is not None:
         plan = job.plan.value
         degrees = [

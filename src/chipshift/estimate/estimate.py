@@ -11,9 +11,10 @@ from typing import Any
 from chipshift.errors import InputError
 from chipshift.estimate.columns import Choice, Columns
 from chipshift.estimate.groups import group_links
-from chipshift.estimate.score import AXES, Score, policy_named, score
+from chipshift.estimate.score import AXES, Score, forwards_beside, policy_named, score
 from chipshift.estimate.setting import Setting, explained, plan_said, setting
 from chipshift.estimate.stack import default_stack
+from chipshift.estimate.work import absent
 from chipshift.jobs.job import TrainJob
 from chipshift.jobs.plan import Plan
 from chipshift.machines.machine import Machine
@@ -108,6 +109,12 @@ def throughput_per_chip(sequences: Number, seq_len: Number, step_time_s: Number,
 def training_flops_per_token(forward: Number, matmul_forward: Number, trainable: Number) -> Number:
     """Model FLOPs of one token, forward and backward: 3 × forward when every weight is trained."""
     return 3 * forward - (1 - trainable) * matmul_forward
+
+
+@formula(unit="FLOP", source="passes without gradient, of a policy or of its frozen reference")
+def with_forwards(trained: Number, forward: Number, passes: Number) -> Number:
+    """Model FLOPs of one token trained on, forward passes beside it included."""
+    return trained + passes * forward
 
 
 @formula(unit="TFLOP/s", source="model FLOPs a second a chip")
@@ -228,7 +235,11 @@ def finish(s: Setting, plan: Plan, found: Score, price: Price | None) -> Estimat
     )
     forward = rename(forward_flops_per_token(s.model, s.document_len), "forward_flops_per_token")
     matmul = forward - attention_flops_per_token(s.model, s.document_len)
-    flops = rename(training_flops_per_token(forward, matmul, s.trainable), "model_flops_per_token")
+    trained = training_flops_per_token(forward, matmul, s.trainable)
+    beside = forwards_beside(s)
+    if not absent(beside):
+        trained = with_forwards(rename(trained, "trained_flops_per_token"), forward, beside)
+    flops = rename(trained, "model_flops_per_token")
     rate = rename(throughput_per_chip(s.sequences, s.seq_len, total, chips),
                   "tokens_per_s_per_chip")  # fmt: skip
     tflops = rename(achieved_tflops(flops, rate), "tflops_per_chip")

@@ -49,10 +49,14 @@ def host_pace(pace_s: Number, ranks: Number, hosts: Number, collectives: Number)
 
 
 def host_s(s: Setting, c: Columns, choice: Choice, policy: remat.Policy, ops: Number,
-           on_stage: Number) -> Number:  # fmt: skip
-    """Host seconds of one microbatch: launches, and tensor-parallel collectives of a slow host."""
+           on_stage: Number, more_ops: Number = 0.0) -> Number:  # fmt: skip
+    """Host seconds of one microbatch: launches, and tensor-parallel collectives of a slow host.
+
+    Args:
+        ops, more_ops: launched by a forward pass, and by passes without gradient beside it.
+    """
     passes = 3.0 + (policy.every if policy.name == "full" else 0.0)
-    launches = rename(ops * passes, "ops_of_a_microbatch")
+    launches = rename(plus(ops * passes, more_ops), "ops_of_a_microbatch")
     host = launches * s.stack.host_s_per_op
     if absent(s.stack.rank_pace_s):
         return host

@@ -114,6 +114,15 @@ def _state(what: str, dense: Number, experts: Number, each: Number,
     return own + rename(memory.state_bytes(experts, each, experts_by), f"{what}_of_experts_bytes")
 
 
+def _weights(s: Setting, dense: Number, experts: Number, cuts: tuple[Number, Number]) -> Number:
+    """Bytes of the policy's weights, and of a reference's own, which are cut as they are."""
+    own = _state("weights", dense, experts, s.bytes.weights, cuts)
+    if absent(s.bytes.reference):
+        return own
+    frozen = _state("reference", dense, experts, s.bytes.reference, cuts)
+    return rename(own, "policy_bytes") + rename(frozen, "reference_bytes")
+
+
 def _stage_parts(s: Setting, c: Columns, choice: Choice, policy: Policy, counts: list[Number],
                  w: Any, *, last: bool, moment: Moment) -> dict[str, Number]:  # fmt: skip
     """Bytes by part on the first stage (embedding, most in flight) or the last (head, logits)."""
@@ -143,8 +152,13 @@ def _stage_parts(s: Setting, c: Columns, choice: Choice, policy: Policy, counts:
     if not moment.loss:
         tokens_logits = tokens_logits * 0.0
     logits = memory.logits_bytes(
-        tokens_logits, s.model.vocab, c.tp, _logit_bytes(s, c, weights_by[0]), s.loss_chunks
+        tokens_logits, s.model.logits, c.tp, _logit_bytes(s, c, weights_by[0]), s.loss_chunks
     )
+    if not absent(plus(s.policy_forwards, s.reference_forwards)):
+        beside = memory.logits_bytes(
+            tokens_logits, s.model.logits, c.tp, s.bytes.activations, s.loss_chunks
+        )
+        logits = rename(logits, "policy_logits_bytes") + rename(beside, "forward_logits_bytes")
     logits = rename(logits, f"{stage}_logits_bytes")
     gathered = _gathered(s, c, *weights_by, moment)
     if moment in PLANNED and moment.backward:
@@ -166,7 +180,7 @@ def _stage_parts(s: Setting, c: Columns, choice: Choice, policy: Policy, counts:
     if not absent(held.flat):
         gathered = gathered + memory.beyond(held.flat, activations + logits)
     parts = {
-        "weights": _state("weights", dense, experts, b.weights, weights_by),
+        "weights": _weights(s, dense, experts, weights_by),
         "gradients": plus(gradients, held.buckets),
         "optimizer": _state("optimizer", dense, experts, kept, optimizer_cuts(c, choice)),
         "activations": activations,
@@ -248,7 +262,7 @@ def update_bytes(s: Setting, c: Columns, choice: Choice, counts: list[Number], t
     gradients = b.gradients * s.trainable
     beside = _beside(s, c, choice, dense / cuts[0] + experts / cuts[1], tokens)
     held = (
-        _state("weights", dense, experts, b.weights, cuts)
+        _weights(s, dense, experts, cuts)
         + _state("gradients", dense, experts, gradients, gradient_cuts(c, choice))
         + _state("optimizer", dense, experts, kept, optimizer_cuts(c, choice))
         + s.stack.workspace_bytes
@@ -322,7 +336,7 @@ def _head_held(s: Setting, c: Columns, shards: Number, tokens: Number) -> Number
     each: Number = s.bytes.gathered
     if float(plain(s.stack.hybrid_logit_bytes_held)):
         each = np.where(_hybrid(c), s.stack.hybrid_logit_bytes_held, each)
-    logits = memory.logits_bytes(tokens, s.model.vocab, c.tp, each, s.loss_chunks)
+    logits = memory.logits_bytes(tokens, s.model.logits, c.tp, each, s.loss_chunks)
     return rename(np.where(shards > 1, logits, 0.0), "logits_held_bytes")
 
 

@@ -40,6 +40,8 @@ def job_json(job: TrainJob) -> dict[str, Any]:
         "tokens_per_step": job.sequences_per_step.value * job.seq_len.value,
         "seq_len": job.seq_len.value,
         "model": job.model.name,
+        "loss": job.loss,
+        "reference": job.reference,
     }
 
 

@@ -75,7 +75,12 @@ def stage(s: Setting, c: Columns, choice: Choice, w: Work) -> Stage:
 
 @dataclass(frozen=True)
 class Pass:
-    """Times of one microbatch on the slowest stage."""
+    """Times of one microbatch on the slowest stage.
+
+    Attributes:
+        forward: passes without gradient (a reference's) among it.
+        ops, more_ops: launched by a forward pass, and by those without gradient.
+    """
 
     forward: Times
     recompute: Times
@@ -83,6 +88,7 @@ class Pass:
     weight_grad: Times
     ops: Number
     offload: Number
+    more_ops: Number = 0.0
 
     @property
     def forward_s(self) -> Number:
@@ -107,6 +113,7 @@ def stage_pass(s: Setting, c: Columns, at: Stage, policy: remat.Policy) -> Pass:
     w, counts, kept = at.work, at.counts, at.kept
     parts = [Times(), Times(), Times(), Times()]
     ops: Number = 0.0
+    more: Number = 0.0
     moved: Number = 0.0
     names = ("forward", "recompute", "input_grad", "weight_grad")
     for (layer, _), one, count, kind in zip(
@@ -117,33 +124,61 @@ def stage_pass(s: Setting, c: Columns, at: Stage, policy: remat.Policy) -> Pass:
             forward = forward + times
             if policy.recomputes_tensor(tensor):
                 again = again + times
+        bare = one.bare_forward if s.adapters else forward
+        forward = with_forwards(s, forward, bare, f"{kind}layer")
         for i, times in enumerate((forward, again.times(policy.every), one.input_grad,
                                    one.weight_grad)):  # fmt: skip
             parts[i] = parts[i] + times.named(f"{kind}layer_{names[i]}").times(count)
-        launched = launched_ops(layer, c.ep, s.stack)
+        bare_ops = launched_ops(layer, c.ep, s.stack)
+        launched = bare_ops
         if s.adapters:
             launched = launched + LAUNCHES * s.adapters.each_layer
         ops = ops + count * launched
+        if not absent(s.policy_forwards):
+            more = plus(more, count * launched * s.policy_forwards)
+        if not absent(s.reference_forwards):
+            more = plus(more, count * bare_ops * s.reference_forwards)
         for tensor in policy.offloaded:
             moved = moved + one.stored_elements.get(tensor, 0.0) * 2 * count * policy.every
     offload = moved * 2 / s.host_link_bytes_per_s if policy.offloaded else 0.0
     layers = [part.named(f"layers_{name}") for part, name in zip(parts, names, strict=True)]
     none = Times()
-    ends = (w.ends.head_forward, none, w.ends.head_input_grad, w.ends.head_weight_grad)
+    head_forward = with_forwards(s, w.ends.head_forward, w.ends.head_forward, "head")
+    ends = (head_forward, none, w.ends.head_input_grad, w.ends.head_weight_grad)
     heads = [part.named(f"head_{name}") for part, name in zip(ends, names, strict=True)]
     body = rename((layers[0] + layers[1] + layers[2] + layers[3]).total, "layers_s")
     head = rename((heads[0] + heads[2] + heads[3]).total, "head_s")
     last_is_slower = rename(body * kept + head > body, "last_stage_is_slower")
     embed = rename(np.where(c.pp > 1, 0.0, 1.0), "embedding_on_stage")
+    # its time is of both directions: a forward pass is half of it
+    half = w.ends.embedding.times(0.5)
+    looked_up = with_forwards(s, w.ends.embedding, half, "embedding", half)
     chosen: list[Times] = []
     for i, (a, b) in enumerate(zip(layers, heads, strict=True)):
-        first = w.ends.embedding.times(embed) if i == 0 else none
+        first = looked_up.times(embed) if i == 0 else none
         slowest = [
             x if absent(x) and absent(y) else np.where(last_is_slower, plus(x * kept, y), x)
             for x, y in zip(a.parts, b.parts, strict=True)
         ]
         chosen.append((Times(*slowest) + first).named(f"stage_{names[i]}"))
-    return Pass(chosen[0], chosen[1], chosen[2], chosen[3], ops, offload)
+    return Pass(chosen[0], chosen[1], chosen[2], chosen[3], ops, offload, more)
+
+
+def with_forwards(s: Setting, forward: Times, bare: Times, what: str, policy: Times | None = None
+                  ) -> Times:  # fmt: skip
+    """A forward pass and those without gradient that the loss asks for beside it.
+
+    Args:
+        bare: the same pass through the reference, whose adapters are off.
+        policy: the same pass through the policy, where ``forward`` is more than that.
+    """
+    total = forward
+    if not absent(s.policy_forwards):
+        again = (forward if policy is None else policy).times(s.policy_forwards)
+        total = total + again.named(f"{what}_policy_forwards")
+    if not absent(s.reference_forwards):
+        total = total + bare.times(s.reference_forwards).named(f"{what}_reference_forwards")
+    return total
 
 
 def launched_ops(layer: Layer, ep: Number, stack: Stack) -> Number:

@@ -153,12 +153,14 @@ def timed(s: Setting, c: Columns, choice: Choice, made: Ops, counts: list[Number
     one, policy = made.one, policy_of(s, choice)
     total, exposed = _collectives(s, c, choice, policy, counts, moved, one)
     n = c.accumulation
-    serial = rename((exposed["tp"] + exposed["cp"] + exposed["ep"]) / n / 3, "exposed_a_pass_s")
+    beside = forwards_beside(s)
+    serial = rename((exposed["tp"] + exposed["cp"] + exposed["ep"]) / n / plus(3, beside),
+                    "exposed_a_pass_s")  # fmt: skip
     on_stage = sum(counts[1:], counts[0])
     fill = c.pp if choice.stage_layers else stages_to_fill(s, c.pp, on_stage)
     bubble = schedule.bubble(
         choice.schedule, fill, c.vpp,
-        one.forward_s + serial,
+        one.forward_s + (serial if absent(beside) else serial * (1 + beside)),
         one.recompute.total + one.input_grad.total + serial,
         one.weight_grad.total + serial,
     )  # fmt: skip
@@ -177,7 +179,7 @@ def timed(s: Setting, c: Columns, choice: Choice, made: Ops, counts: list[Number
     busy = rename(busy, "busy_s")
     paced = n + (fill - 1) if balanced(s) else n
     time["other"] = other_s(
-        s, c, host_s(s, c, choice, policy, one.ops, on_stage), one.compute_s + serial,
+        s, c, host_s(s, c, choice, policy, one.ops, on_stage, one.more_ops), one.compute_s + serial,
         one.offload, busy, moved.pp_nodes, paced,
     )  # fmt: skip
     return Score(
@@ -189,11 +191,16 @@ def timed(s: Setting, c: Columns, choice: Choice, made: Ops, counts: list[Number
     )
 
 
+def forwards_beside(s: Setting) -> Number:
+    """Forward passes without gradient for each with one: of the policy, of a reference."""
+    return plus(s.policy_forwards, s.reference_forwards)
+
+
 def _collectives(s: Setting, c: Columns, choice: Choice, policy: remat.Policy,
                  counts: list[Number], moved: Traffic, one: Pass,
                  ) -> tuple[dict[str, Number], dict[str, Number]]:  # fmt: skip
     """Seconds a step of collectives by axis, whole and exposed."""
-    st, n = s.stack, c.accumulation
+    st, n, beside = s.stack, c.accumulation, forwards_beside(s)
     tp_again = float(policy.recomputes("qkv_proj")) + float(policy.recomputes("mlp_up"))
     ep_again = 2.0 if policy.recomputes("experts_up") else 0.0
     # of a pair the gather alone; both halves move the same
@@ -209,22 +216,26 @@ def _collectives(s: Setting, c: Columns, choice: Choice, policy: remat.Policy,
         tp = tp + k * (t.tp_forward + t.tp_backward + t.tp_recompute * pairs)
         cp = cp + k * (t.cp_forward * (1 + cp_again * policy.every) + t.cp_backward)
         ep = ep + k * t.ep_each * (4 + ep_again * policy.every)
+        if not absent(beside):
+            tp, cp = tp + k * t.tp_forward * beside, cp + k * t.cp_forward * beside
+            ep = ep + k * t.ep_each * 2 * beside
         gather = gather + k * t.gather
         reduce = reduce + k * t.reduce
     again = np.where(st.gather_each_microbatch > 0, n, 1.0)
     forward_s, backward_s = one.forward_s, one.backward_s
     gather, reduce = rename(gather, "layers_gather_s"), rename(reduce, "layers_reduce_s")
     first_gather = moved.comm[0].gather
-    hidden_gather = rename(exposed_behind(gather, forward_s, st.fsdp_overlap, st.comm_tax),
+    forward_gathers = gather if absent(beside) else gather * (1 + beside)
+    hidden_gather = rename(exposed_behind(forward_gathers, forward_s, st.fsdp_overlap, st.comm_tax),
                            "exposed_in_forward_s")  # fmt: skip
     hidden_back = rename(
         exposed_behind(gather + reduce, backward_s, st.fsdp_overlap, st.comm_tax),
         "exposed_in_backward_s",
     )
     dp, dp_exposed = _over_replicas(s, c, choice, moved.gradient_sum, one)
-    pp = moved.transfer * n * c.vpp * 2
-    total = {"tp": tp * n, "cp": cp * n, "ep": ep * n, "fsdp": (gather * 2 + reduce) * again,
-             "dp": dp, "pp": pp}  # fmt: skip
+    pp = moved.transfer * n * c.vpp * plus(2, beside)
+    total = {"tp": tp * n, "cp": cp * n, "ep": ep * n,
+             "fsdp": (gather * plus(2, beside) + reduce) * again, "dp": dp, "pp": pp}  # fmt: skip
     attention = one.compute.attention
     exposed = {
         "tp": rename(exposed_share(tp, st.tp_overlap), "exposed_a_microbatch_s") * n,

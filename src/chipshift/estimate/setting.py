@@ -9,6 +9,7 @@ from typing import Any
 from chipshift.estimate.stack import Stack, sources, stack
 from chipshift.jobs.draft import FIELDS
 from chipshift.jobs.job import Assumed, Given, TrainJob
+from chipshift.jobs.loss import loss, reference_forwards
 from chipshift.jobs.plan import Plan
 from chipshift.machines.machine import Machine
 from chipshift.models.adapters import Adapters
@@ -46,6 +47,7 @@ class Bytes:
     moments: Number
     moments_per_param: Number
     activations: Number = 2.0
+    reference: Number = 0.0
 
 
 @dataclass(frozen=True)
@@ -57,6 +59,8 @@ class Setting:
             heaviest kind; False where kinds alternate and every stage has the mean mix.
         document_len: tokens that attention reaches over: a sequence, or a document packed into one.
         adapters: low-rank ones beside frozen weights, None where every weight is trained.
+        policy_forwards, reference_forwards: passes without gradient, for each sequence trained on;
+            0.0 where the loss has none.
         usable_bytes: memory that a program can allocate on a device.
     """
 
@@ -72,6 +76,8 @@ class Setting:
     adapters: Adapters | None
     trainable: Number
     loss_chunks: Number
+    policy_forwards: Number
+    reference_forwards: Number
     devices: Number
     devices_per_host: Number
     devices_per_chip: Number
@@ -112,6 +118,7 @@ def setting(job: TrainJob, machine: Machine, stack_name: str) -> Setting:
         master=master,
         moments=DTYPE_BYTES[p.moments],
         moments_per_param=MOMENTS.get(job.optimizer.value, 2.0),
+        reference=DTYPE_BYTES.get(job.reference, 0.0),
     )
     head_dim = max(
         (ly.attention.head_dim for ly, _ in job.model.layers if ly.attention), default=128
@@ -131,6 +138,8 @@ def setting(job: TrainJob, machine: Machine, stack_name: str) -> Setting:
         adapters=job.adapters,
         trainable=float(job.trainable_fraction),
         loss_chunks=float(job.loss_chunks),
+        policy_forwards=float(loss(job.loss).scored),
+        reference_forwards=float(reference_forwards(job.loss, job.reference)),
         devices=float(machine.devices),
         devices_per_host=hosts * chip.devices_per_chip,
         devices_per_chip=float(chip.devices_per_chip),
@@ -208,6 +217,8 @@ def explained(s: Setting) -> Setting:
         if job.document_len else leaf(s.seq_len, "tokens", "seq_len", stated(job.seq_len)),
         trainable=leaf(s.trainable, "1", "trainable_fraction", f"task {job.task}: {_trained(job)}"),
         loss_chunks=leaf(s.loss_chunks, "1", "loss_chunks", _said_of(job, "loss_chunks")),
+        policy_forwards=_passes_leaf(s, "policy_forwards"),
+        reference_forwards=_passes_leaf(s, "reference_forwards"),
         devices=leaf(s.devices, "devices", "devices", devices_source(machine)),
         devices_per_host=leaf(
             s.devices_per_host, "devices", "devices_per_host",
@@ -261,9 +272,25 @@ def _byte_leaves(s: Setting) -> Bytes:
     kept = f"{s.job.optimizer.value} keeps so many ({stated(s.job.optimizer)})"
     if s.bytes.moments_per_param:
         rows["moments_per_param"] = leaf(s.bytes.moments_per_param, "1", "moments_per_param", kept)
+    if s.bytes.reference:
+        rows["reference"] = leaf(
+            s.bytes.reference,
+            "B",
+            "reference_bytes_each",
+            f"weights of the reference: {_said_of(s.job, 'reference')}",
+        )
     rows["activations"] = leaf(s.bytes.activations, "B", "activation_bytes_each",
                                "activations are kept and moved in bf16")  # fmt: skip
     return replace(s.bytes, **rows)
+
+
+def _passes_leaf(s: Setting, name: str) -> Number:
+    """Passes without gradient: a leaf that says which loss asks for them, or the bare zero."""
+    passes = getattr(s, name)
+    if not passes:
+        return passes
+    said = _said_of(s.job, "loss")
+    return leaf(passes, "1", name, f"loss {s.job.loss}, reference {s.job.reference}: {said}")
 
 
 def _trained(job: TrainJob) -> str:

@@ -142,7 +142,7 @@ def head_in_layers(vocab: Number, d_model: Number, layer_matrices: Number) -> Nu
 def head_layers(s: Setting) -> Number:
     """The LM head as so many layers of the heaviest kind."""
     p = layer_params(s.model.layers[heaviest_kind(s)][0], s.model.d_model)
-    return head_in_layers(s.model.vocab, s.model.d_model, p.total - p.norms)
+    return head_in_layers(s.model.logits, s.model.d_model, p.total - p.norms)
 
 
 def _last_share(s: Setting, pp: Number, on_stage: Number) -> Number:
@@ -198,6 +198,7 @@ def stage_params(s: Setting, c: Columns, counts: list[Number]) -> tuple[Number, 
     """
     dense, experts = layers_params(s, c, counts)
     table = rename(memory.cut_params(params_embedding(s.model), c.tp, 1.0), "embedding_params")
-    copies = 1.0 if s.model.tied else 2.0
+    # a scalar head is one row, not a table
+    copies = 1.0 if s.model.tied or s.model.head_outputs is not None else 2.0
     tables = rename(np.where(c.pp > 1, 1.0, copies), "vocabulary_tables")
     return dense + table * tables, experts

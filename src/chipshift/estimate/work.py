@@ -73,6 +73,7 @@ class LayerWork:
         forward: times of the forward pass, by the tensor they make (parallel/remat.py; ``down``
             is the layer's output).
         input_grad, weight_grad: times of the two halves of the backward pass.
+        bare_forward: the forward pass with the adapters off; absent where there are none.
         stored_elements: size of each tensor, by name; ``block_input`` among them.
         ops: ops launched in the forward pass.
     """
@@ -80,6 +81,7 @@ class LayerWork:
     forward: dict[str, Times]
     input_grad: Times
     weight_grad: Times
+    bare_forward: Times
     stored_elements: dict[str, Number]
     ops: int
 
@@ -305,17 +307,19 @@ def layer_work(layer: Layer, d_model: Number, cut: Cut, kernels: Kernels, stack:
     """
     ops = layer_ops(layer, d_model, cut)
     forward: dict[str, Times] = {}
-    into_input, into_weight = Times(), Times()
+    into_input, into_weight, bare = Times(), Times(), Times()
     for op in ops:
         maps = adapters.on(op.name) if adapters else 0.0
         f, i, w = _op_times(op, kernels, stack, trainable, maps)
+        if adapters:
+            bare = bare + (_op_times(op, kernels, stack, trainable)[0] if maps else f)
         tensor = OP_TENSOR[op.name]
         forward[tensor] = forward.get(tensor, Times()) + f
         into_input, into_weight = into_input + i, into_weight + w
     stored = _stored(layer, d_model, cut, ops, stack)
     if adapters:
         stored = _kept_beside_frozen(stored, adapters)
-    return LayerWork(forward, into_input, into_weight, stored, len(ops))
+    return LayerWork(forward, into_input, into_weight, bare, stored, len(ops))
 
 
 def _stored(layer: Layer, d_model: Number, cut: Cut, ops: list[Op], stack: Stack

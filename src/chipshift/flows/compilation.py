@@ -13,6 +13,7 @@ from chipshift.compiled.run import MEMORY_LIMIT_BYTES, Progress, run
 from chipshift.compiled.topology import target
 from chipshift.errors import InputError
 from chipshift.jobs.job import TrainJob
+from chipshift.jobs.loss import LM
 from chipshift.jobs.plan import Plan
 from chipshift.machines.machine import Machine
 
@@ -23,9 +24,14 @@ def request_of(
     """The compilation that a job, a plan and a machine come to.
 
     Raises:
-        InputError: no compiler for the machine, a plan that the step cannot be cut by, or one for
-            another number of devices.
+        InputError: no compiler for the machine, a loss or a plan that the step does not have, or a
+            plan for another number of devices.
     """
+    if job.loss != LM:
+        raise InputError(
+            f"{job.files[0]}: the loss is {job.loss}, but the step that is compiled has that of "
+            "the next token; expected --entry with your own step, or --set loss=lm"
+        )
     aim = target(machine)
     if plan.devices != aim.devices:
         raise InputError(

@@ -11,6 +11,7 @@ import re
 
 from chipshift.estimate import Estimate
 from chipshift.estimate.groups import mesh_order
+from chipshift.jobs.loss import LM
 from chipshift.models.model import MoeMlp
 
 MAXTEXT_MODELS = {
@@ -70,6 +71,8 @@ def maxtext(e: Estimate) -> str | None:
     What only the user knows stands in capitals: cluster, bucket, data, tokenizer.
     """
     if e.machine.chip.family != "tpu" or e.stack.partition("@")[0] != "maxtext":
+        return None
+    if e.job.loss != LM:  # its pretraining trainer has no other
         return None
     name = workload_name(e)
     model = MAXTEXT_MODELS.get(e.job.model.name.lower(), "NAME_OF_YOUR_MODEL_CONFIG")

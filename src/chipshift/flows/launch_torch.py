@@ -8,6 +8,7 @@ from __future__ import annotations
 
 from chipshift.estimate import Estimate
 from chipshift.flows.launch import maxtext
+from chipshift.jobs.loss import LM
 
 
 def lines_of(e: Estimate) -> dict[str, str]:
@@ -44,6 +45,8 @@ def note_of(e: Estimate) -> str:
             f"{p.optimizer_sharding != 'none' or p.fsdp > 1}, and data takes micro_batch_size "
             f"{p.microbatch:g}, global_batch_size {p.global_batch:g}"
         )
+    if e.job.loss != LM:
+        return f"no command is written for {e.job.loss}: give your trainer the degrees and batch"
     if stack == "jax":
         return "the stack jax is the step that chipshift compile --write step.py writes and runs"
     return f"no command is written for the stack {stack}: give it the plan's degrees and batch"

@@ -9,7 +9,9 @@ from chipshift.errors import InputError
 from chipshift.jobs.check import check_plan
 from chipshift.jobs.draft import DEGREES, FIELDS, Draft
 from chipshift.jobs.job import Assumed, Given, Precision, Stated, TrainJob
+from chipshift.jobs.loss import LM, NO_REFERENCE
 from chipshift.jobs.plan import Plan
+from chipshift.jobs.preference import settle_loss
 from chipshift.jobs.settle import settle
 from chipshift.machines.machine import Machine
 
@@ -41,6 +43,7 @@ def complete(draft: Draft, files: tuple[str, ...]) -> TrainJob:
             f"{draft.file} does not give the sequence length; expected --set seq_len=N"
         )
     _devices_of_nodes(draft)
+    settle_loss(draft)
     settle(draft)
     assumed = list(draft.assumed)
     batch, microbatch, accumulation, batch_open = _batch(draft)
@@ -72,6 +75,8 @@ def complete(draft: Draft, files: tuple[str, ...]) -> TrainJob:
         adapters=draft.get("adapters"),
         document_len=draft.get("document_len") or 0,
         loss_chunks=draft.get("loss_chunks") or 1,
+        loss=draft.get("loss") or LM,
+        reference=draft.get("reference") or NO_REFERENCE,
         flags=tuple(draft.flags),
         understood=tuple(draft.understood),
         ignored=tuple(draft.ignored),

@@ -51,6 +51,8 @@ FIELDS = {
     "adapters": "adapters a layer",
     "document_len": "tokens of a packed document",
     "loss_chunks": "pieces of the loss",
+    "loss": "what the loss is of",
+    "reference": "reference model",
     "name": "name",
     "sharding": "data parallelism",
     "shard_group": "devices a group of hybrid sharding",
@@ -75,6 +77,8 @@ class Draft:
         open_axis: ``dp`` or ``fsdp``: the axis that takes the devices the others leave, or "".
         uneven_pp: the framework lets stages hold different numbers of layers.
         kv_replicated: the framework copies key/value heads where tp exceeds them.
+        counts_examples: its batch counts examples, each of as many sequences as the loss has
+            answers.
         pads_vocab: the framework pads the vocabulary's rows.
         wanted_model: a model the file names that is not shipped.
         known: keys that the file's reader asks for.
@@ -87,6 +91,7 @@ class Draft:
     open_axis: str = ""
     uneven_pp: bool = True
     kv_replicated: bool = True
+    counts_examples: bool = False
     pads_vocab: bool = True
     wanted_model: str = ""
     flags: list[Flag] = field(default_factory=list)
@@ -147,6 +152,7 @@ def join(drafts: list[Draft]) -> Draft:
                     shown = f"the model of {_where(mine)} was taken, its file being named first"
                 first.ignored.append(Ignored(name, value.file, value.line, True, shown))
         first.open_axis = first.open_axis or other.open_axis
+        first.counts_examples = first.counts_examples or other.counts_examples
         first.wanted_model = first.wanted_model or other.wanted_model
         first.uneven_pp = first.uneven_pp and other.uneven_pp
         first.kv_replicated = first.kv_replicated and other.kv_replicated

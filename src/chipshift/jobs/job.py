@@ -124,6 +124,9 @@ class TrainJob:
         adapters: low-rank ones beside frozen weights; None where there are none.
         document_len: tokens of a document where several are packed into a sequence and attention
             stays within each; 0 = a sequence is one document.
+        loss: what the loss is of, a name in jobs/loss.py; ``lm`` = every token's next.
+        reference: where log-probabilities under a frozen reference come from: the dtype of its
+            own weights, ``base`` (the policy with its adapters off), ``none`` (none is run).
         loss_chunks: the LM head and loss are computed in this many pieces (1 = at once).
         host: anything the input pipeline says; unused so far.
         code: folder of the training code when the file or the user named it.
@@ -149,6 +152,8 @@ class TrainJob:
     trainable_fraction: float = 1.0
     adapters: Adapters | None = None
     document_len: int = 0
+    loss: str = "lm"
+    reference: str = "none"
     loss_chunks: int = 1
     flags: tuple[Flag, ...] = ()
     understood: tuple[Understood, ...] = ()

@@ -44,6 +44,8 @@ WORDS = {
     "moments",
     "gather",
     "task",
+    "loss",
+    "reference",
     "name",
 }
 

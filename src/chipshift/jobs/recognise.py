@@ -205,7 +205,7 @@ def _python(text: str) -> str:
         return "nemo"
     if re.search(r"lightning", text) and re.search(r"\bTrainer\(", text):
         return "lightning"
-    if re.search(r"\b\w*(?:TrainingArguments|SFTConfig|DPOConfig)\(", text):
+    if re.search(r"\b\w*(?:TrainingArguments|(?:SFT|DPO|GRPO|ORPO|KTO|CPO|Reward)Config)\(", text):
         return "transformers"
     return ""
 

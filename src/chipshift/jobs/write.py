@@ -10,6 +10,7 @@ from typing import Any
 
 from chipshift.jobs.exact_model import encode_model
 from chipshift.jobs.job import Given, TrainJob
+from chipshift.jobs.loss import LM
 from chipshift.models.model import Model
 
 _BARE = re.compile(r"[A-Za-z0-9_-]+")
@@ -47,6 +48,8 @@ def _job(job: TrainJob) -> dict[str, Any]:
         table["sequences_per_step"] = job.sequences_per_step.value
     table |= {"optimizer": job.optimizer.value, "stack": job.stack.value, "task": job.task}
     table |= {"trainable_fraction": job.trainable_fraction, "loss_chunks": job.loss_chunks}
+    if job.loss != LM:
+        table |= {"loss": job.loss, "reference": job.reference}
     if job.document_len:
         table["document_len"] = job.document_len
     if job.adapters is not None:

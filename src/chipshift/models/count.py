@@ -202,7 +202,7 @@ def params_embedding(model: Model) -> int:
 def head_params(model: Model) -> int:
     """Parameters that the LM head adds: none but a bias when it is the embedding's transpose."""
     width = model.d_model if model.embedding_width is None else model.embedding_width
-    weight = 0 if model.tied else model.vocab * width
+    weight = 0 if model.tied else model.logits * width
     return weight + model.head_bias_params
 
 

@@ -71,7 +71,7 @@ def item_work(model: Model, lengths: Mapping[str, int] | None = None) -> list[Wo
     found += _stack(MAIN, model, count[MAIN], memory, count)
     if model.has_head:
         width = model.d_model if model.embedding_width is None else model.embedding_width
-        found.append(_matmul(MAIN, "lm_head", count[MAIN], model.vocab, width))
+        found.append(_matmul(MAIN, "lm_head", count[MAIN], model.logits, width))
     return found
 
 

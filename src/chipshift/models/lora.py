@@ -276,13 +276,18 @@ def trainable_params(model: Model, lora: Lora) -> int:
     if lora.dora:
         total += sum(m.outputs * m.copies for m in modules)
     names = naming(model)
-    table = model.vocab * (model.embedding_width or model.d_model)
-    head_saved = _named(names.head, lora.saved)
-    total += table * _named(names.embedding, lora.saved)
-    total += (table + model.head_bias_params) * head_saved
+    width = model.embedding_width or model.d_model
+    head_saved = _head_saved(model, lora)
+    total += model.vocab * width * _named(names.embedding, lora.saved)
+    total += (model.logits * width + model.head_bias_params) * head_saved
     if lora.bias == "all":
         total += _biases(model) - model.head_bias_params * head_saved
     return total
+
+
+def _head_saved(model: Model, lora: Lora) -> bool:
+    """Whether the head is trained in full: where it is asked for, and always a scalar one."""
+    return model.head_outputs is not None or _named(naming(model).head, lora.saved)
 
 
 def _biases(model: Model) -> int:
@@ -330,8 +335,8 @@ def matmul_share(model: Model, lora: Lora) -> Share:
         lora_params(_rank(model, lora, m.name), m.inputs, m.outputs, m.copies)
         for m in adapted(model, lora)
     )
-    head = model.vocab * (model.embedding_width or model.d_model) * model.has_head
-    saved = head * _named(naming(model).head, lora.saved)
+    head = model.logits * (model.embedding_width or model.d_model) * model.has_head
+    saved = head * _head_saved(model, lora)
     maps = sum(m.inputs * m.outputs * m.copies for m in linear_modules(model))
     return Share(adapters + saved, maps + head)
 

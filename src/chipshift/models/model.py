@@ -214,6 +214,7 @@ class Model:
         mtp_layers: multi-token-prediction blocks that a training run may add (not in ``layers``).
         vocab: rows of the embedding as the checkpoint has them.
         has_head: logits over the vocabulary are computed (not so in encoders without one).
+        head_outputs: outputs of a head that stands in place of the vocabulary's (a reward's: 1).
         tokens: positions of one item where its size is fixed (an image's patches), else None.
         embedding_width: width of the embedding where it is not d_model (OPT-350m, ALBERT).
         projections: linear maps of every token outside the layers.
@@ -236,6 +237,7 @@ class Model:
     mtp_layers: int = 0
     max_positions: int | None = None
     has_head: bool = True
+    head_outputs: int | None = None
     tokens: int | None = None
     embedding_width: int | None = None
     projections: tuple[Projection, ...] = ()
@@ -247,6 +249,11 @@ class Model:
     @property
     def n_layers(self) -> int:
         return len(self.layer_order)
+
+    @property
+    def logits(self) -> int:
+        """Outputs of the head for a token."""
+        return self.vocab if self.head_outputs is None else self.head_outputs
 
     @property
     def kind_prefixes(self) -> tuple[str, ...]:

@@ -287,8 +287,9 @@ def end_ops(model: Model, cut: Cut) -> tuple[list[Op], list[Op]]:
     ]
     if model.has_head:
         width = d if model.embedding_width is None else model.embedding_width
-        last.append(_matmul("lm_head", t, model.vocab / cut.tp, width))
-        last.append(Op("loss", "loss", elements=t * model.vocab / cut.tp))
+        outputs = model.logits / cut.tp
+        last.append(_matmul("lm_head", t, outputs, width))
+        last.append(Op("loss", "loss", elements=t * outputs))
     return first, last
 
 

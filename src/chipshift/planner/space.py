@@ -11,6 +11,7 @@ import numpy as np
 from chipshift.errors import InputError, nearest
 from chipshift.estimate.columns import Choice
 from chipshift.estimate.setting import Setting
+from chipshift.jobs.loss import loss
 from chipshift.jobs.plan import OPTIMIZER_SHARDINGS, SCHEDULES
 from chipshift.models.model import Model, MoeMlp
 from chipshift.parallel.remat import policy
@@ -136,7 +137,10 @@ def base_rows(s: Setting, fixed: Mapping[str, str | int | float]) -> Base:
     kinds, kind_of = np.unique(
         np.stack([shares, degrees[:, 5]], axis=1), axis=0, return_inverse=True
     )
-    grids = [_grid(s.model.n_layers, share, pp, even, fixed) for share, pp in kinds.tolist()]
+    answers = loss(s.job.loss).answers
+    grids = [
+        _grid(s.model.n_layers, share, pp, even, answers, fixed) for share, pp in kinds.tolist()
+    ]
     # tuples of equal share and stages have the same rows; one without any is no plan
     sizes = np.array([grid.shape[1] for grid in grids], dtype=np.int64)
     used = np.flatnonzero(sizes[kind_of.reshape(-1)])
@@ -149,10 +153,13 @@ def base_rows(s: Setting, fixed: Mapping[str, str | int | float]) -> Base:
     return Base(degrees, np.repeat(np.arange(len(used)), counts), table[0], table[1], table[2])
 
 
-def _grid(layers: int, share: int, pp: int, even: bool,
+def _grid(layers: int, share: int, pp: int, even: bool, answers: int,
           fixed: Mapping[str, str | int | float]) -> np.ndarray:  # fmt: skip
-    """Virtual stages, microbatch and accumulation of a replica's share of the sequences."""
-    micro = [m for m in divisors(share) if "microbatch" not in fixed
+    """Virtual stages, microbatch and accumulation of a replica's share of the sequences.
+
+    A microbatch holds whole examples of so many ``answers``.
+    """
+    micro = [m for m in divisors(share) if m % answers == 0 if "microbatch" not in fixed
              or math.isclose(m, float(fixed["microbatch"]))]  # fmt: skip
     if "accumulation" in fixed:
         micro = [m for m in micro if share // m == int(fixed["accumulation"])]

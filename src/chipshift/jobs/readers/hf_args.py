@@ -19,6 +19,7 @@ from chipshift.jobs.job import Given
 from chipshift.jobs.readers import deepspeed
 from chipshift.jobs.readers.adapter_keys import put_adapters
 from chipshift.jobs.readers.optimizer_name import put_optimizer_named
+from chipshift.jobs.readers.preference_keys import put_loss
 from chipshift.jobs.settings import Setting, Sheet, as_boolean, unset_names
 
 MICRO = ("per_device_train_batch_size", "per_gpu_train_batch_size", "micro_batch_size")
@@ -26,8 +27,6 @@ LENGTHS = (
     *("max_seq_length", "max_length", "sequence_len", "cutoff_len", "block_size", "max_seq_len"),
     *("model_max_length", "max_source_length", "seq_length", "seq_len"),
 )
-PREFERENCE = ("beta", "max_prompt_length", "precompute_ref_log_probs", "ref_model_name_or_path")
-"""Keys of TRL's DPOConfig, ORPOConfig, KTOConfig and GRPOConfig alone (TRL, trainers, 2026)."""
 MODELS = ("model_name_or_path", "model_id", "base_model", "model_name", "model", "model_path")
 
 VERSION = re.compile(r"[-_](?:\d{4}|v\d+(?:\.\d+)?|fp8|awq|gptq|int[48]|bnb[-_]4bit)$", re.I)
@@ -59,8 +58,9 @@ def put_model_named(draft: Draft, name: str, setting: Setting) -> None:
 
 
 def put_batch(sheet: Sheet, default_micro: int = 8) -> None:
-    """Sequences a device, accumulation, length."""
+    """Sequences a device (examples, where a loss is of several), accumulation, length."""
     draft = sheet.draft
+    draft.counts_examples = True
     draft.put("microbatch", sheet.integer(*MICRO, into="sequences a device", none=("auto",)))
     draft.assume("microbatch", default_micro, "the trainer's default batch a device")
     steps = sheet.integer("gradient_accumulation_steps", into="accumulation", none=("auto",))
@@ -259,22 +259,13 @@ def put_flags(sheet: Sheet) -> None:
 
 
 def put_task(sheet: Sheet, default: str) -> None:
-    """Pretraining or fine-tuning; preference losses run more forwards than are counted."""
+    """Pretraining, fine-tuning, or training on preferences."""
     draft = sheet.draft
     stage = sheet.text("stage", "rl", into="kind of training")
     if stage is not None:
-        value = stage.value.lower()
-        draft.put("task", Given("pretrain" if value == "pt" else "sft", stage.file, stage.line))
-        if value not in ("pt", "sft", "pretrain"):
-            draft.note("task", "sft", f"{value} also runs a reference model; not counted")
-    told = next((key for key in PREFERENCE if key in sheet.settings), None)
-    if told is not None:
-        draft.note(
-            "task",
-            "sft",
-            f"{told} is of training on preferences: a pair's second answer, a reference model and "
-            "generation are not counted",
-        )
+        pretrains = stage.value.lower() in ("pt", "pretrain")
+        draft.put("task", Given("pretrain" if pretrains else "sft", stage.file, stage.line))
+    put_loss(sheet, stage)
     draft.assume("task", default, "the trainer's usual use")
 
 

@@ -29,7 +29,7 @@ PLAN = (
 )
 JOB = (
     *("seq_len", "tokens_per_step", "optimizer", "stack", "task", "trainable_fraction"),
-    *("document_len", "loss_chunks"),
+    *("document_len", "loss_chunks", "loss", "reference"),
 )
 PRECISION: tuple[str, ...] = (
     "compute",

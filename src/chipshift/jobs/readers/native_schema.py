@@ -15,6 +15,8 @@ Dtype = Literal[
     "fp32", "tf32", "bf16", "fp16", "fp8", "int8", "int4", "fp4", "mxfp4", "nvfp4", "none"
 ]
 
+Reference = Literal["base", "none", "fp32", "bf16", "fp16", "fp8", "int8", "int4"]
+
 AdaptedOp = Literal[
     "qkv_proj", "q_down", "q_up", "kv_down", "kv_up", "out_proj", "mlp_up", "mlp_down",
     "experts_up", "experts_down", "shared_up", "shared_down",
@@ -63,6 +65,15 @@ class JobTable(_Table):
         ge=0,
         le=10**9,
         description="Tokens of a document packed into a sequence; 0 = a sequence is one",
+    )
+    loss: Literal["lm", "dpo", "kto", "orpo", "simpo", "reward"] = Field(
+        default="lm",
+        description="What the loss is of; a pair's two answers are two sequences of the batch",
+    )
+    reference: Reference | None = Field(
+        default=None,
+        description="Frozen reference of dpo and kto: the dtype of its own weights, base (the "
+        "policy with its adapters off), none (computed beforehand)",
     )
     adapters: dict[AdaptedOp, float] | None = Field(
         default=None, description="Low-rank adapters of a layer by op, such as {qkv_proj = 3}"

@@ -12,8 +12,10 @@ from chipshift.jobs.context import Context
 from chipshift.jobs.draft import Draft
 from chipshift.jobs.dtypes import dtype_of
 from chipshift.jobs.job import Given
+from chipshift.jobs.loss import GENERATES
 from chipshift.jobs.readers.hf_args import put_model_named
 from chipshift.jobs.readers.optimizer_name import put_optimizer_named
+from chipshift.jobs.readers.preference_keys import known_loss, say_sampled
 from chipshift.jobs.readers.yaml_sheet import yaml_sheet
 from chipshift.jobs.settings import Sheet
 from chipshift.jobs.source import Source
@@ -44,6 +46,7 @@ def read(source: Source, context: Context) -> Draft:
     _model(sheet, context)
     micro = sheet.integer("batch_size", into="sequences a device")
     draft.put("microbatch", micro)
+    draft.counts_examples = True
     draft.put("accumulation", sheet.integer("gradient_accumulation_steps", into="accumulation"))
     draft.assume("accumulation", 1, "torchtune's default of no accumulation")
     length = sheet.integer("tokenizer.max_seq_len", "max_seq_len", into="sequence length")
@@ -67,6 +70,7 @@ def read(source: Source, context: Context) -> Draft:
     packed = sheet.boolean("dataset.packed", into="packing")
     if packed is None or not packed.value:
         draft.note("sequences", "full length", "rows are not packed: real batches are shorter")
+    _loss(draft, loss)
     draft.assume("task", "sft", "torchtune fine-tunes")
     draft.assume("stack", "other", "torchtune has no calibration of its own")
     sheet.ignore(
@@ -106,6 +110,17 @@ def _model(sheet: Sheet, context: Context) -> None:
         draft.put("lora", Given(lora, component.file, component.line))
         if adapter == "qlora":
             draft.put("quantised", Given("int4", component.file, component.line))
+
+
+def _loss(draft: Draft, loss: Given[str] | None) -> None:
+    """Preferences by the loss's class: ``torchtune.rlhf.loss.DPOLoss`` and its kin."""
+    if loss is None or "Loss" not in loss.value:
+        return
+    name = loss.value.rsplit(".", 1)[-1].removesuffix("Loss").lower()
+    if known_loss(name):
+        draft.put("loss", Given(known_loss(name), loss.file, loss.line))
+    elif name in GENERATES:
+        say_sampled(draft, name)
 
 
 def _precision(sheet: Sheet) -> None:

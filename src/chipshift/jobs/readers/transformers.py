@@ -22,6 +22,7 @@ from chipshift.jobs.launch import (
     read_launch,
 )
 from chipshift.jobs.readers.hf_args import fill, put_ignored, stack_of
+from chipshift.jobs.readers.preference_keys import put_configured, put_program
 from chipshift.jobs.readers.yaml_sheet import yaml_sheet
 from chipshift.jobs.settings import Setting, Sheet, flatten
 from chipshift.jobs.source import Source
@@ -78,6 +79,7 @@ def _command(source: Source, context: Context, draft: Draft) -> Sheet:
         dashed = {f"--{key.replace('-', '_')}" for key in settings}
         if dashed & set(TELLTALES) and len(settings) >= len(best):
             best = settings
+            put_program(draft, command, source.path)
     if not best:
         raise InputError(
             f"{source.path} starts no command with training arguments; expected one, or --set for "
@@ -125,6 +127,7 @@ def _script(source: Source, context: Context, draft: Draft) -> Sheet:
             last not in NOT_ARGUMENTS and ARGUMENTS.search(call.name)
         ):
             settings.update(call.keywords)
+            put_configured(draft, call.name, call.line)
     if not settings:
         raise InputError(
             f"{source.path} calls no TrainingArguments(...); expected a training script or config"

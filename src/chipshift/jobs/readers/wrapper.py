@@ -13,6 +13,7 @@ from chipshift.jobs.context import Context
 from chipshift.jobs.draft import Draft, join
 from chipshift.jobs.launch import put_environment, put_machine, read_launch
 from chipshift.jobs.overrides import Overrides
+from chipshift.jobs.readers.preference_keys import put_program
 from chipshift.jobs.shell.resolve import Command
 from chipshift.jobs.source import Source
 
@@ -29,6 +30,7 @@ def read(source: Source, context: Context) -> Draft:
     inner: list[Draft] = []
     for command in launch.found.commands:
         inner += _named(command, context, source.path)
+        put_program(draft, command, source.path)
     if not inner:
         return draft
     merged = join([*inner, draft])

@@ -1,0 +1,138 @@
+"""Training on preferences in the words of TRL, axolotl and LLaMA-Factory.
+
+Keys: Hugging Face, TRL, DPOConfig, KTOConfig, ORPOConfig, CPOConfig, RewardConfig and GRPOConfig
+references, 2026; axolotl, "RLHF" page and config reference, 2026; LLaMA-Factory, "Arguments", 2026.
+"""
+
+from __future__ import annotations
+
+import re
+
+from chipshift.jobs.draft import Draft
+from chipshift.jobs.job import Assumed, Given
+from chipshift.jobs.loss import ALIKE, GENERATES, LM, LOSSES, NO_REFERENCE
+from chipshift.jobs.preference import OWN
+from chipshift.jobs.settings import Sheet, as_boolean
+from chipshift.jobs.shell.resolve import Command
+
+TELLING = (
+    ("kto", ("desirable_weight", "undesirable_weight", "kto_chosen_weight", "kto_rejected_weight")),
+    ("simpo", ("simpo_gamma", "cpo_alpha")),
+    ("orpo", ("orpo_alpha",)),
+    ("reward", ("reward_model", "center_rewards_coefficient")),
+    ("dpo", ("precompute_ref_log_probs", "reference_free", "sync_ref_model", "rpo_alpha",
+             "ref_model_name_or_path")),
+)  # fmt: skip
+"""Keys that are of one loss alone."""
+SHARED = ("beta", "max_prompt_length")
+"""Keys of DPO, KTO, ORPO and CPO alike."""
+SAMPLING = ("num_generations", "num_ppo_epochs", "max_completion_length", "missing_eos_penalty")
+"""Keys of GRPOConfig, RLOOConfig and PPOConfig, which sample what they train on."""
+PLAIN = ("pt", "pretrain", "sft")
+
+_PROGRAM = re.compile(r"(?:^|[/_])(dpo|kto|orpo|cpo|simpo|reward_modeling|grpo|ppo|rloo)\w*\.py$")
+_CONFIG = re.compile(r"(?:^|\.)(DPO|KTO|ORPO|CPO|Reward|GRPO|PPO|RLOO|OnlineDPO)Config$")
+
+
+def known_loss(name: str) -> str:
+    """Our name of a stage or a loss, or ""."""
+    lowered = ALIKE.get(name.lower(), name.lower())
+    return lowered if lowered in LOSSES and lowered != LM else ""
+
+
+def put_program(draft: Draft, command: Command, file: str) -> None:
+    """The loss that a program's name tells: ``trl/scripts/dpo.py``, ``trl dpo``."""
+    words = command.words
+    for at, word in enumerate(words):
+        found = _PROGRAM.search(word.plain.lower())
+        name = found.group(1) if found else ""
+        if word.plain.rsplit("/", 1)[-1] == "trl" and at + 1 < len(words):
+            name = words[at + 1].plain.lower()
+        if name:
+            _put_named(draft, name, Given(name, file, word.line))
+            return
+
+
+def put_configured(draft: Draft, call: str, line: int | None) -> None:
+    """The loss whose configuration a script builds: ``trl.DPOConfig(...)``."""
+    if found := _CONFIG.search(call):
+        name = found.group(1).lower().replace("onlinedpo", "online_dpo")
+        _put_named(draft, name, Given(name, draft.file, line))
+
+
+def _put_named(draft: Draft, name: str, place: Given[str]) -> None:
+    if known_loss(name):
+        draft.put("loss", Given(known_loss(name), place.file, place.line))
+    elif name in GENERATES:
+        say_sampled(draft, name)
+
+
+def say_sampled(draft: Draft, told: str) -> None:
+    """Training that samples its own sequences is counted as a step on them, and that is said."""
+    draft.note(
+        "task",
+        "sft",
+        f"{told} is of training on answers that the model samples: sampling them, scoring them and "
+        "a reference are not counted, the step on them is",
+    )
+
+
+def put_loss(sheet: Sheet, stage: Given[str] | None) -> None:
+    """The loss: by the stage's name, by its own, or by a key that it alone has."""
+    draft = sheet.draft
+    _put_reference(sheet)
+    kind = sheet.text("pref_loss", into="loss")
+    listed = sheet.settings.get("loss_type")
+    if kind is None and listed is not None and isinstance(listed.value, str):
+        kind = sheet.text("loss_type", into="loss")
+    for stated in (stage, kind):
+        if stated is not None and stated.value.lower() in GENERATES:
+            say_sampled(draft, stated.value)
+            return
+    if sampling := next((key for key in SAMPLING if _on(sheet, key)), ""):
+        if stage is None and draft.get("loss") is None:
+            say_sampled(draft, sampling)
+        return
+    if stage is not None and known_loss(stage.value):
+        draft.put("loss", Given(known_loss(stage.value), stage.file, stage.line))
+    elif stage is not None and stage.value.lower() not in PLAIN:
+        draft.note("task", "sft", f"{stage.value} is not known: counted as plain fine-tuning")
+    _by_keys(sheet)
+    other = known_loss(kind.value) if kind is not None else ""
+    if kind is not None and other and draft.get("loss") in (None, "dpo"):
+        draft.put("loss", Given(other, kind.file, kind.line))
+
+
+def _by_keys(sheet: Sheet) -> None:
+    """The loss by a key that it alone has; where several share it, DPO is taken, and said."""
+    draft = sheet.draft
+    if draft.get("loss") is not None:
+        return
+    for name, keys in TELLING:
+        if key := next((key for key in keys if _on(sheet, key)), ""):
+            setting = sheet.settings[key]
+            sheet.raw(key)
+            sheet.record(key, setting, "what the loss is of")
+            draft.put("loss", Given(name, setting.file, setting.line))
+            return
+    if key := next((key for key in SHARED if _on(sheet, key)), ""):
+        why = f"{key} is a key of DPO, KTO and ORPO alike; --set loss=NAME for another"
+        draft.put("loss", Assumed("dpo", why))
+
+
+def _on(sheet: Sheet, key: str) -> bool:
+    """Whether a key is stated and not switched off."""
+    return key in sheet.settings and sheet.settings[key].value not in (None, False, "", "false")
+
+
+def _put_reference(sheet: Sheet) -> None:
+    """A reference that is not run, or that is a model of its own beside adapters."""
+    for key in ("precompute_ref_log_probs", "reference_free"):
+        off = sheet.boolean(key, into="no reference in the step")
+        if off is not None and off.value:
+            sheet.draft.put("reference", Given(NO_REFERENCE, off.file, off.line))
+            return
+    own = sheet.raw("ref_model", "ref_model_name_or_path", "rl_adapter_ref_model")
+    if own is not None and own[1].value is not None and as_boolean(own[1].value) is not False:
+        sheet.record(*own, "reference")
+        sheet.draft.put("reference", Given(OWN, own[1].file, own[1].line))
