@@ -91,6 +91,12 @@ def test_here_documents_of_the_scheduler_are_scripts_and_of_cat_are_files() -> N
     assert found.environment.files == {"ds_config.json": '{"stage": $N}'}
 
 
+def test_quotes_in_a_here_document_stand_as_written() -> None:
+    script = 'S=3\ncat <<EOT > ds.json\n{"stage": $S, "a": \'b\', "c": "\\$S \\n"}\nEOT\n'
+    found = resolve(script, "job.sh")
+    assert found.environment.files == {"ds.json": '{"stage": 3, "a": \'b\', "c": "$S \\n"}'}
+
+
 def test_sourced_files_are_read_only_when_given_beside() -> None:
     script = "source conf/model.sh\nrun $LAYERS"
     given = resolve(script, "job.sh", beside={"model.sh": "LAYERS=32"})

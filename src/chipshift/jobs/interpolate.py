@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+import ast
 import re
 
+from chipshift.jobs.python_tree import Module, evaluate
 from chipshift.jobs.settings import Setting, as_number
 
 _WHOLE = re.compile(r"\$\{([^${}]{1,200})\}")
@@ -68,6 +70,8 @@ def _look_up(key: str, name: str, settings: dict[str, Setting], fixed: dict[str,
 def _computed(key: str, name: str, settings: dict[str, Setting], fixed: dict[str, str]) -> object:
     """``multiply:``, ``int_div:`` and the like, which NeMo and others register."""
     function, _, rest = name.partition(":")
+    if function == "eval":
+        return _evaluated(rest)
     values = [as_number(part) for part in rest.split(",")]
     if len(values) != 2 or values[0] is None or values[1] is None:
         return None
@@ -76,8 +80,22 @@ def _computed(key: str, name: str, settings: dict[str, Setting], fixed: dict[str
         value: float = a * b
     elif function in ("div", "divide", "int_div", "floordiv") and b:
         value = a // b
+    elif function in ("div_up", "ceil_div") and b:
+        value = -(-a // b)
     elif function in ("add", "sum", "plus"):
         value = a + b
     else:
         return None
     return int(value) if value == int(value) else value
+
+
+def _evaluated(text: str) -> object:
+    """Arithmetic on numbers alone, as ``eval:`` is registered; read, never run."""
+    text = text.strip().strip("\"'")
+    if not re.fullmatch(r"[\d\s.+*/()%-]{1,200}", text):
+        return None
+    try:
+        value = evaluate(ast.parse(text.strip(), mode="eval").body, Module())
+    except (SyntaxError, RecursionError, ValueError, MemoryError):
+        return None
+    return None if isinstance(value, str) else value

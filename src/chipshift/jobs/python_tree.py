@@ -19,8 +19,13 @@ from chipshift.jobs.source import Source
 
 LONGEST = 1_000_000
 DEEPEST = 40
-PARSED = ("args", "hparams", "opt", "opts", "flags", "FLAGS", "config", "cfg", "self.args")
-"""What scripts call the outcome of ``parse_args()``."""
+LONGEST_TEXT = 1_000
+"""Of a string that a script joins from parts; none that names something is longer."""
+PARSED = (
+    *("args", "hparams", "opt", "opts", "flags", "FLAGS", "config", "cfg", "self.args"),
+    *("self.hparams", "self.config", "self.cfg"),
+)
+"""What scripts call the outcome of ``parse_args()``, and a module its own hyperparameters."""
 
 
 class Unknown(str):
@@ -89,7 +94,9 @@ def parse(source: Source) -> Module:
         raise InputError(
             f"{source.path} nests too deep or is no Python; expected a script"
         ) from None
-    start = Module(arguments=_arguments(nodes), constants=_parameters(nodes, source.path))
+    start = Module(arguments=_arguments(nodes))
+    plain = _facts(nodes, source.path, start)
+    start.constants = _parameters(nodes, source.path, plain)
     module = _facts(nodes, source.path, start)
     for node in nodes:
         if isinstance(node, ast.ImportFrom):
@@ -125,13 +132,14 @@ def _arguments(nodes: list[ast.AST]) -> dict[str, Any]:
     return found
 
 
-def _parameters(nodes: list[ast.AST], file: str) -> dict[str, Setting]:
-    """Defaults of functions' parameters, unless a call in the file passes another value."""
+def _parameters(nodes: list[ast.AST], file: str, known: Module) -> dict[str, Setting]:
+    """What functions' and classes' parameters are: passed by a call in the file, or by default.
+
+    A parameter whose calls pass what only a run could tell is left out.
+    """
     found: dict[str, Setting] = {}
-    functions: dict[str, set[str]] = {}
-    for node in nodes:
-        if not isinstance(node, ast.FunctionDef):
-            continue
+    functions: dict[str, list[str]] = {}
+    for name, node in _signatures(nodes):
         named = [*node.args.posonlyargs, *node.args.args]
         pairs = list(zip(named[::-1], node.args.defaults[::-1], strict=False))
         pairs += [
@@ -139,31 +147,58 @@ def _parameters(nodes: list[ast.AST], file: str) -> dict[str, Setting]:
             for parameter, default in zip(node.args.kwonlyargs, node.args.kw_defaults, strict=True)
             if default is not None
         ]
-        functions[node.name] = {parameter.arg for parameter, _ in pairs}
+        order = [parameter.arg for parameter in (*named, *node.args.kwonlyargs)]
+        functions[name] = order[1:] if order[:1] == ["self"] else order
         for parameter, default in pairs:
-            value = evaluate(default, Module())
+            value = evaluate(default, known)
             if value is not None and not isinstance(value, Unknown):
                 found.setdefault(parameter.arg, Setting(value, file, default.lineno))
     for node in nodes:
-        if isinstance(node, ast.Call) and (name := dotted(node.func)) in functions:
-            for keyword in node.keywords:
-                if keyword.arg in functions[name]:
-                    value = evaluate(keyword.value, Module())
-                    if isinstance(value, Unknown):
-                        found.pop(keyword.arg, None)
-                    else:
-                        found[keyword.arg] = Setting(value, file, keyword.value.lineno)
+        if isinstance(node, ast.Call) and (order := functions.get(dotted(node.func), [])):
+            passed = [*zip(order, node.args, strict=False)]
+            passed += [(k.arg, k.value) for k in node.keywords if k.arg in order]
+            for parameter_name, argument in passed:
+                value = evaluate(argument, known)
+                if not isinstance(value, Unknown):
+                    found[parameter_name] = Setting(value, file, argument.lineno)
+                elif not isinstance(argument, ast.Name) or argument.id != parameter_name:
+                    found.pop(parameter_name, None)
     return found
+
+
+def _signatures(nodes: list[ast.AST]) -> Iterator[tuple[str, ast.FunctionDef]]:
+    """Functions by their names, a class's ``__init__`` by the class's."""
+    for node in nodes:
+        if isinstance(node, ast.FunctionDef) and node.name != "__init__":
+            yield node.name, node
+        elif isinstance(node, ast.ClassDef):
+            for inner in node.body:
+                if isinstance(inner, ast.FunctionDef) and inner.name == "__init__":
+                    yield node.name, inner
 
 
 def _facts(nodes: list[ast.AST], file: str, known: Module) -> Module:
     module = Module(constants=dict(known.constants), arguments=known.arguments)
+    dead: set[int] = set()
     for node in nodes:
-        if isinstance(node, (ast.Assign, ast.AnnAssign)):
+        if id(node) in dead:
+            continue
+        if isinstance(node, ast.If):
+            dead |= _dead(node, module)
+        elif isinstance(node, (ast.Assign, ast.AnnAssign)):
             _assignment(node, module, file)
         elif isinstance(node, ast.Call):
             _call(node, module, file)
     return module
+
+
+def _dead(node: ast.If, module: Module) -> set[int]:
+    """Nodes of the branch that is not taken, where the text alone tells which."""
+    test = evaluate(node.test, module)
+    if isinstance(test, Unknown) or not isinstance(test, (bool, int, float, type(None))):
+        return set()
+    skipped = node.orelse if test else node.body
+    return {id(inner) for statement in skipped for inner in ast.walk(statement)}
 
 
 def _in_order(tree: ast.AST) -> Iterator[ast.AST]:
@@ -238,6 +273,8 @@ def evaluate(node: ast.AST, module: Module, depth: int = 0) -> Any:
         base, _, last = name.rpartition(".")
         if known is None and base in PARSED and last in module.arguments:
             return module.arguments[last]
+        if known is None and base in PARSED:
+            known = module.constants.get(last)
         return known.value if known is not None else Unknown(name or "...")
     if isinstance(node, (ast.List, ast.Tuple)):
         return [evaluate(one, module, depth + 1) for one in node.elts]
@@ -249,6 +286,9 @@ def evaluate(node: ast.AST, module: Module, depth: int = 0) -> Any:
         }
     if isinstance(node, ast.UnaryOp):
         return _unary(node, evaluate(node.operand, module, depth + 1))
+    if isinstance(node, ast.Compare) and len(node.ops) == 1:
+        left = evaluate(node.left, module, depth + 1)
+        return _compared(node.ops[0], left, evaluate(node.comparators[0], module, depth + 1))
     if isinstance(node, ast.BinOp):
         left = evaluate(node.left, module, depth + 1)
         return _binary(node, left, evaluate(node.right, module, depth + 1))
@@ -258,6 +298,12 @@ def evaluate(node: ast.AST, module: Module, depth: int = 0) -> Any:
             return evaluate(node.body if test else node.orelse, module, depth + 1)
     if isinstance(node, ast.Call):
         return _known_call(node, module, depth)
+    if isinstance(node, ast.JoinedStr):
+        parts = [evaluate(part, module, depth + 1) for part in node.values]
+        if not any(isinstance(part, Unknown) for part in parts):
+            return "".join(str(part) for part in parts)[:LONGEST_TEXT]
+    if isinstance(node, ast.FormattedValue) and node.format_spec is None:
+        return evaluate(node.value, module, depth + 1)
     try:
         return Unknown(ast.unparse(node)[:80])
     except (RecursionError, ValueError):
@@ -305,6 +351,25 @@ def _binary(node: ast.BinOp, left: Any, right: Any) -> Any:
     except (ArithmeticError, ValueError):
         return Unknown("...")
     return value if isinstance(value, (int, float)) and _bounded(value) else Unknown("...")
+
+
+def _compared(operator: ast.cmpop, left: Any, right: Any) -> Any:
+    """Two plain values compared; None is what a parameter's default may be."""
+    if isinstance(left, Unknown) or isinstance(right, Unknown):
+        return Unknown("...")
+    if isinstance(operator, (ast.Eq, ast.NotEq)) and type(left) is type(right):
+        return (left == right) == isinstance(operator, ast.Eq)
+    if isinstance(operator, (ast.Is, ast.IsNot)) and (left is None or right is None):
+        return (left is right) == isinstance(operator, ast.Is)
+    if not _number(left) or not _number(right):
+        return Unknown("...")
+    if isinstance(operator, ast.Gt):
+        return left > right
+    if isinstance(operator, ast.GtE):
+        return left >= right
+    if isinstance(operator, ast.Lt):
+        return left < right
+    return left <= right if isinstance(operator, ast.LtE) else Unknown("...")
 
 
 def _number(value: Any) -> bool:

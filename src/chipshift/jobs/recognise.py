@@ -21,6 +21,12 @@ _YAML_KEY = re.compile(
 )
 _IMPORTS = re.compile(r"^(?:import|from)[ \t]+\w[\w.]*(?:[ \t]+(?:import|as)\b.*)?$", re.M)
 _PYTHON = re.compile(r"^[ \t]*(?:import|from|def|class|@)[ \t]*\w", re.M)
+_LIGHTNING = re.compile(r"^[ \t]*(?:import|from)[ \t]+(?:pytorch_)?lightning\b", re.M)
+_LITGPT = re.compile(r"\blitgpt[ \t]+(?:pretrain|finetune\w*)\b")
+_LIGHTNING_COMMAND = re.compile(
+    r"--(?:accumulate_grad_batches|trainer\.(?:devices|strategy|precision|num_nodes))\b|"
+    r"--strategy[ =]+\"?(?:deepspeed|ddp|fsdp)"
+)
 _LAUNCH = re.compile(
     r"\A\s*#!.*\b(?:ba|z|k|da)?sh\b|^[ \t]*#SBATCH|"
     r"^[ \t]*(?:srun|torchrun|mpirun|accelerate|deepspeed|tune|axolotl|composer)\b|"
@@ -63,6 +69,23 @@ YAML_FORMATS: tuple[tuple[str, tuple[frozenset[str], ...]], ...] = (
     ),
     ("levanter", (frozenset({"trainer", "train_batch_size"}), frozenset({"trainer", "mp"}))),
     (
+        "litgpt",
+        (
+            frozenset({"checkpoint_dir", "train", "micro_batch_size"}),
+            frozenset({"model_name", "train", "micro_batch_size", "tokenizer_dir"}),
+            frozenset({"lora_query"}),
+        ),
+    ),
+    (
+        "lightning",
+        (
+            frozenset({"trainer", "accumulate_grad_batches"}),
+            frozenset({"trainer", "devices"}),
+            frozenset({"trainer", "accelerator"}),
+            frozenset({"fabric", "devices"}),
+        ),
+    ),
+    (
         "llamafactory",
         (
             frozenset({"finetuning_type", "stage"}),
@@ -99,9 +122,9 @@ JSON_FORMATS: tuple[tuple[str, tuple[frozenset[str], ...]], ...] = (
 KNOWN = (
     "a chipshift or torchtitan TOML; a Megatron-LM, Trainer or MaxText launch script; a DeepSpeed, "
     "TrainingArguments or config JSON; an Accelerate, axolotl, LLaMA-Factory, TRL, torchtune, "
-    "MaxText, nanotron, llm-foundry, NeMo or Levanter YAML; a Python script that calls "
-    "TrainingArguments or Trainer, a nanoGPT config or a Megatron-Bridge recipe; a Slurm script or "
-    "Kubernetes manifest around one"
+    "MaxText, nanotron, llm-foundry, NeMo, Levanter, LitGPT or Lightning YAML; a Python script "
+    "that calls TrainingArguments, Trainer or Fabric, a nanoGPT config or a Bridge recipe; "
+    "a Slurm script or Kubernetes manifest around one"
 )
 
 
@@ -177,10 +200,14 @@ def _script(text: str) -> str:
         return "megatron"
     if _KEY_VALUE.search(text) and not _manifest(text):
         return "maxtext"
+    if not _IMPORTS.search(text) and _LITGPT.search(text):
+        return "litgpt"
     if re.search(r"--(?:training|parallelism|job|model)\.\w+|run_train\.sh", text):
         return "torchtitan"
     if _TRAINER_COMMAND.search(text):
         return "transformers"
+    if _LIGHTNING_COMMAND.search(text) and not _IMPORTS.search(text):
+        return "lightning"
     return ""
 
 
@@ -195,6 +222,9 @@ def _wrapper(text: str) -> str:
 
 
 def _python(text: str) -> str:
+    library = re.search(r"\b(?:from|import) (?:megatron\.bridge|nemo)\b", text)
+    if not library and _LIGHTNING.search(text) and re.search(r"\b(?:Trainer|Fabric)\(", text):
+        return "lightning"
     if re.search(r"^block_size[ \t]*=|^gradient_accumulation_steps[ \t]*=", text, re.M):
         return "nanogpt"
     if not _PYTHON.search(text):
@@ -203,8 +233,6 @@ def _python(text: str) -> str:
         return "torchtitan_recipe"
     if re.search(r"\bimport[^\n]*(?:megatron\.bridge|nemo)|from (?:megatron\.bridge|nemo)", text):
         return "nemo"
-    if re.search(r"lightning", text) and re.search(r"\bTrainer\(", text):
-        return "lightning"
     if re.search(r"\b\w*(?:TrainingArguments|(?:SFT|DPO|GRPO|ORPO|KTO|CPO|Reward)Config)\(", text):
         return "transformers"
     return ""

@@ -1,6 +1,7 @@
-"""A script that builds a Lightning ``Trainer(...)``, read through its syntax tree.
+"""Lightning: a script that builds a ``Trainer(...)`` or ``Fabric(...)``, read through its syntax
+tree; the YAML of LightningCLI and Hydra; a command with the Trainer's arguments.
 
-Arguments and defaults: Lightning, "Trainer" reference, 2026.
+Arguments and defaults: see ``lightning_keys``.
 """
 
 from __future__ import annotations
@@ -11,152 +12,141 @@ from chipshift.errors import InputError
 from chipshift.jobs import python_tree
 from chipshift.jobs.context import Context
 from chipshift.jobs.draft import Draft
-from chipshift.jobs.dtypes import dtype_of
-from chipshift.jobs.job import Given
-from chipshift.jobs.readers.hf_args import deepspeed_file, put_model_named
-from chipshift.jobs.settings import Setting, Sheet
+from chipshift.jobs.python_tree import Call, Module, Unknown
+from chipshift.jobs.readers.hf_args import put_model_named
+from chipshift.jobs.readers.lightning_keys import ACCUMULATION, LENGTHS, STRATEGIES, fill_trainer
+from chipshift.jobs.readers.ray_train import take_workers
+from chipshift.jobs.readers.script_model import put_built_model, script_model
+from chipshift.jobs.settings import Setting, Sheet, as_integer
 from chipshift.jobs.source import Source
 
-STRATEGIES = ("FSDPStrategy", "DeepSpeedStrategy", "DDPStrategy", "ModelParallelStrategy")
-
-WORDS = r"auto|dp|ddp\w*|fsdp\w*|deepspeed\w*|single_device|xla\w*"
-"""Strategies that go by a registered name (Lightning, "What is a Strategy?", 2026)."""
-
-SHARDS = {"SHARD_GRAD_OP": "zero2", "NO_SHARD": "ddp", "HYBRID_SHARD": "hybrid"}
-"""FSDPStrategy's ``sharding_strategy`` where it is not FULL_SHARD."""
+_OPTIMIZER = re.compile(r"(?:^|\.)(\w*Adam\w*|SGD|Lion\w*|Adafactor|\w*Lamb|Muon)$")
+_CALLERS = re.compile(r"(?:token(?:izer)?|encode\w*|batch_encode_plus|connect)$|Data(?!Loader)")
+_REMAT = ("gradient_checkpointing_enable", "apply_activation_checkpointing")
+_CONSTANTS = ("global_batch_size", "micro_batch_size", "batch_size", "train_batch_size")
 
 
 def read(source: Source, context: Context) -> Draft:
     """Read one file; see ``readers/__init__``."""
+    if not re.search(r"^[ \t]*(?:import|from)[ \t]+\w", source.text, re.M):
+        from chipshift.jobs.readers import lightning_config
+
+        return lightning_config.read(source, context)
     draft = Draft(source.path, "lightning")
     module = python_tree.parse(source)
-    settings: dict[str, Setting] = {}
-    found = False
-    for call in module.calls:
-        last = call.name.rsplit(".", 1)[-1]
-        if last == "Trainer":
-            settings.update(call.keywords)
-            found = True
-        elif last in STRATEGIES:
-            settings["strategy_class"] = Setting(last, source.path, call.line)
-            settings.update({f"strategy.{k}": v for k, v in call.keywords.items()})
-        elif last == "DataLoader" and "batch_size" in call.keywords:
-            settings.setdefault("batch_size", call.keywords["batch_size"])
-        elif last == "DataLoader" and len(call.arguments) > 1:  # DataLoader(dataset, batch_size)
-            batch = Setting(call.arguments[1], source.path, call.line)
-            settings.setdefault("batch_size", batch)
-        elif last == "from_pretrained" and call.arguments and isinstance(call.arguments[0], str):
-            settings.setdefault("model", Setting(call.arguments[0], source.path, call.line))
-    if not found:
-        raise InputError(f"{source.path} calls no Trainer(...); expected a Lightning script")
-    for name in ("max_seq_length", "max_length", "block_size", "seq_len"):
-        if name in module.constants:
-            settings.setdefault(name, module.constants[name])
+    settings = _settings(module, source)
     context.overrides.lay_over(settings)
     sheet = Sheet(settings, draft)
-    _fill(sheet, context)
+    named = sheet.raw("model")
+    if not put_built_model(draft, module, context) and named is not None:
+        sheet.record(*named, "model")
+        if not context.model_named:
+            put_model_named(draft, str(named[1].value), named[1])
+    fill_trainer(sheet, context)
+    why = "the adapter's weights alone are trained; full fine-tuning was taken"
+    sheet.ignore(("adapter_alone",), True, why)
     sheet.ignore(("*",), False, "does not change the time or memory of a step")
     return draft
 
 
-def _fill(sheet: Sheet, context: Context) -> None:
-    draft = sheet.draft
-    model = sheet.raw("model")
-    if model is not None and not context.model_named:
-        sheet.record(*model, "model")
-        put_model_named(draft, str(model[1].value), model[1])
-    devices = sheet.raw("devices", "gpus")  # gpus is what Lightning 1 called it
-    if devices is not None and isinstance(devices[1].value, list):
-        sheet.record(*devices, "devices a node")
-        at = devices[1]
-        draft.put("devices_per_node", Given(len(at.value), at.file, at.line))
-    elif devices is not None and re.fullmatch(r"[\d ]*,[\d ,]*", str(devices[1].value)):
-        # "0,1,2": which of them
-        sheet.record(*devices, "devices a node")
-        named = [part for part in str(devices[1].value).split(",") if part.strip()]
-        draft.put("devices_per_node", Given(len(named), devices[1].file, devices[1].line))
-    elif devices is not None and str(devices[1].value) not in ("auto", "-1"):
-        draft.put("devices_per_node", sheet.integer("devices", "gpus", into="devices a node"))
-    nodes = sheet.integer("num_nodes", into="nodes")
-    draft.put("nodes", nodes)
-    draft.assume("nodes", 1, "Lightning's default num_nodes")
-    draft.put("microbatch", sheet.integer("batch_size", into="sequences a device"))
-    draft.put("accumulation", sheet.integer("accumulate_grad_batches", into="accumulation"))
-    draft.assume("accumulation", 1, "Lightning's default accumulate_grad_batches")
-    length = sheet.integer("max_seq_length", "max_length", "block_size", "seq_len", into="length")
-    draft.put("seq_len", length)
-    _strategy(sheet, context)
-    precision = sheet.text("precision", into="precision")
-    dtype = dtype_of(precision.value) if precision is not None else None
-    if precision is not None and dtype:
-        true = "true" in precision.value or dtype == "fp32"
-        draft.put("mixed", Given("no" if true else dtype, precision.file, precision.line))
-        draft.put("loaded", Given(dtype if true else "fp32", precision.file, precision.line))
-        if dtype == "fp16":
-            draft.flag("loss_scaler", "precision", precision.value, precision.line)
-    draft.assume("mixed", "no", "Lightning's default precision, 32-true")
-    draft.assume("loaded", "fp32", "Lightning's default precision, 32-true")
-    deepspeed = draft.get("engine") == "deepspeed"
-    draft.assume("stack", "deepspeed" if deepspeed else "other", "Lightning has no calibration")
+def _settings(module: Module, source: Source) -> dict[str, Setting]:
+    """Keyword arguments of the Trainer or Fabric and its strategy, and what calls around them say.
+
+    Raises:
+        InputError: the script builds neither.
+    """
+    settings: dict[str, Setting] = {}
+    model = script_model(module, source.path)
+    if model is not None:
+        settings["model"] = model
+    built: dict[str, Setting] = {}
+    for call in module.calls:
+        last = call.name.rsplit(".", 1)[-1]
+        if last in ("Trainer", "Fabric"):
+            settings.update(call.keywords)
+            built[last] = Setting(last, source.path, call.line)
+        elif last in STRATEGIES:
+            settings["strategy_class"] = Setting(last, source.path, call.line)
+            settings.update({f"strategy.{k}": v for k, v in call.keywords.items()})
+        else:
+            _around(call, last, settings, source.path)
+    if not built:
+        raise InputError(f"{source.path} calls no Trainer(...); expected a Lightning script")
+    take_workers(settings, module)
+    _constants(module, settings)
+    _block(module, settings, source.path)
+    return settings
 
 
-def _strategy(sheet: Sheet, context: Context) -> None:
-    draft = sheet.draft
-    name = sheet.raw("strategy")
-    if name is not None and re.fullmatch(WORDS, str(name[1].value).lower()):
-        # a word that the Trainer is given, whatever other strategies the script builds
-        for key in [key for key in sheet.settings if key.startswith(("strategy.", "strategy_"))]:
-            sheet.settings.pop(key)
-    made = sheet.text("strategy_class", into="strategy")
-    word = made.value if made else str(name[1].value) if name else "ddp"
-    if name is not None and made is None:
-        sheet.record(*name, "strategy")
-    line = made.line if made else name[1].line if name else None
-    lowered = word.lower()
-    stage = sheet.integer("strategy.stage", into="ZeRO stage", low=0, high=3)
-    config = sheet.raw("strategy.config")
-    if "deepspeed" in lowered:
-        match = re.search(r"stage_([1-3])", lowered)
-        number = stage.value if stage else int(match.group(1)) if match else 2
-        kind = ("ddp", "zero1", "zero2", "fsdp")[number]
-        draft.put("engine", Given("deepspeed", draft.file, line))
-        draft.flag("deepspeed", "strategy", word, line)
-        if config is not None and stage is None:
-            deepspeed_file(sheet, context, *config)
-        elif stage is None and match is None:
-            draft.assume("sharding", kind, "DeepSpeedStrategy's default stage, 2")
-    elif "fsdp" in lowered:
-        kind = _shards(sheet)
-        draft.put("engine", Given("fsdp", draft.file, line))
-    elif "modelparallel" in lowered:
-        kind = "fsdp"
-        for field, key in (("tp", "tensor_parallel_size"), ("fsdp", "data_parallel_size")):
-            degree = sheet.integer(f"strategy.{key}", into=field, none=("auto",))
-            draft.put(field, degree)
-        draft.put("engine", Given("fsdp", draft.file, line))
-    else:
-        kind = "ddp"
-    if (made or name) and "sharding" not in draft.values:
-        draft.put("sharding", Given(kind, draft.file, line))
-    draft.assume("sharding", kind, "Lightning's default strategy")
-    again = sheet.raw(
-        "strategy.activation_checkpointing_policy", "strategy.activation_checkpointing"
-    )
-    if again is not None:
-        sheet.record(*again, "rematerialisation")
-        draft.put("remat", Given("full", draft.file, again[1].line))
-    draft.assume("remat", "none", "no checkpointing policy is given")
-    if "offload" in lowered:
-        draft.flag("cpu_offload", "strategy", word, line)
-    for key in ("cpu_offload", "offload_optimizer", "offload_parameters"):
-        sheet.flag("cpu_offload", f"strategy.{key}")
+def _around(call: Call, last: str, settings: dict[str, Setting], file: str) -> None:
+    """A loader's batch, a tokenizer's length, the optimizer, adapters, recomputation."""
+    if last == "DataLoader" and "batch_size" in call.keywords:
+        settings.setdefault("batch_size", call.keywords["batch_size"])
+    elif last == "DataLoader" and len(call.arguments) > 1:  # DataLoader(dataset, batch_size)
+        settings.setdefault("batch_size", Setting(call.arguments[1], file, call.line))
+    elif last == "LoraConfig":
+        settings.update({f"lora_{key}": value for key, value in call.keywords.items()})
+        settings["use_peft"] = Setting(True, file, call.line)
+    elif last == "BitsAndBytesConfig":
+        settings.update({k: v for k, v in call.keywords.items() if k.startswith("load_in_")})
+    elif last in _REMAT:
+        settings["gradient_checkpointing"] = Setting(True, file, call.line)
+    elif last == "mark_only_adapter_as_trainable":
+        settings["adapter_alone"] = Setting(True, file, call.line)
+    elif match := _OPTIMIZER.search(call.name):
+        settings.setdefault("optimizer", Setting(match.group(1), file, call.line))
+    elif (last in ("from_name", "from_file") and {"lora_r", "r"} & call.keywords.keys()) or (
+        call.name == "lora" and "r" in call.keywords  # lit-llama's context
+    ):
+        from chipshift.jobs.readers.litgpt import lora_settings
+
+        settings.update(lora_settings(call.keywords))
+    elif _CALLERS.search(last):
+        for key in (*LENGTHS, "batch_size", "train_batch_size"):
+            known = call.keywords.get(key)
+            if known is not None and not isinstance(known.value, Unknown):
+                name = "batch_size" if key.endswith("batch_size") else key
+                settings.setdefault(name, known)
 
 
-def _shards(sheet: Sheet) -> str:
-    """What FSDPStrategy shards: a name, or torch's ``ShardingStrategy.NAME``."""
-    found = sheet.raw("strategy.sharding_strategy")
-    if found is None:
-        return "fsdp"
-    sheet.record(*found, "what is sharded")
-    last = str(found[1].value).rsplit(".", 1)[-1].upper()
-    return SHARDS.get(last, "fsdp")
+def _block(module: Module, settings: dict[str, Setting], file: str) -> None:
+    """A length that is the model's own: ``block_size=config.block_size``."""
+    llama = any(call.name.startswith("LLaMA") for call in module.calls)
+    for call in module.calls:
+        known = call.keywords.get("block_size")
+        if known is not None and str(known.value).endswith("config.block_size"):
+            word = "LLaMA's block_size" if llama else "block_size"
+            settings["model_block_size"] = Setting(word, file, known.line)
+
+
+def _constants(module: Module, settings: dict[str, Setting]) -> None:
+    """What the script calls its batch and length, where no call says it better."""
+    unknown = [k for k in ("batch_size", *LENGTHS) if isinstance(_value(settings, k), Unknown)]
+    names = (*_CONSTANTS, *ACCUMULATION, *LENGTHS)
+    for name in names:
+        for spelling in (name, name.upper()):
+            known = module.constants.get(spelling)
+            if known is None or isinstance(known.value, (Unknown, list, dict)):
+                continue
+            target = "batch_size" if name == "train_batch_size" else name
+            if target in LENGTHS and any(key in settings for key in LENGTHS):
+                continue
+            settings.setdefault(target, known)
+    if "batch_size" in unknown and "micro_batch_size" in settings:
+        settings.pop("batch_size")
+    micro, whole = settings.get("micro_batch_size"), module.constants.get("batch_size")
+    if micro is not None and not {"global_batch_size", *ACCUMULATION} & settings.keys():
+        each, all_of_them = as_integer(micro.value), as_integer(whole.value if whole else None)
+        if whole is not None and each and all_of_them and all_of_them > each:
+            steps_of_it = Setting(all_of_them // each, whole.file, whole.line)
+            settings["gradient_accumulation_steps"] = steps_of_it  # batch_size // micro_batch_size
+    if micro is not None:
+        settings.pop("batch_size", None)  # of a device between two optimizer steps
+    steps = settings.get("accumulate_grad_batches")
+    if isinstance(steps and steps.value, (Unknown, dict)) and "global_batch_size" in settings:
+        settings.pop("accumulate_grad_batches")
+
+
+def _value(settings: dict[str, Setting], key: str) -> object:
+    found = settings.get(key)
+    return None if found is None else found.value

@@ -23,6 +23,8 @@ from chipshift.jobs.launch import (
 )
 from chipshift.jobs.readers.hf_args import fill, put_ignored, stack_of
 from chipshift.jobs.readers.preference_keys import put_configured, put_program
+from chipshift.jobs.readers.ray_train import put_workers, take_workers
+from chipshift.jobs.readers.script_model import put_built_model, script_model
 from chipshift.jobs.readers.yaml_sheet import yaml_sheet
 from chipshift.jobs.settings import Setting, Sheet, flatten
 from chipshift.jobs.source import Source
@@ -48,6 +50,7 @@ def read(source: Source, context: Context) -> Draft:
     else:
         sheet = yaml_sheet(source, context, draft)
     _rename(sheet)
+    put_workers(sheet)
     fill(sheet, context)
     draft.assume("stack", stack_of(draft), "Hugging Face's Trainer has no calibration of its own")
     put_ignored(sheet)
@@ -115,10 +118,7 @@ def _script(source: Source, context: Context, draft: Draft) -> Sheet:
     settings: dict[str, Setting] = {}
     for call in module.calls:
         last = call.name.rsplit(".", 1)[-1]
-        if last == "from_pretrained" and call.arguments and isinstance(call.arguments[0], str):
-            settings.setdefault(
-                "model_name_or_path", Setting(call.arguments[0], source.path, call.line)
-            )
+        if last == "from_pretrained":
             settings.update({k: v for k, v in call.keywords.items() if k in _LOADING})
         elif last == "LoraConfig":
             settings.update({f"lora_{key}": value for key, value in call.keywords.items()})
@@ -128,6 +128,10 @@ def _script(source: Source, context: Context, draft: Draft) -> Sheet:
         ):
             settings.update(call.keywords)
             put_configured(draft, call.name, call.line)
+    model = script_model(module, source.path)
+    if model is not None and not put_built_model(draft, module, context):
+        settings.setdefault("model_name_or_path", model)
+    take_workers(settings, module)
     if not settings:
         raise InputError(
             f"{source.path} calls no TrainingArguments(...); expected a training script or config"

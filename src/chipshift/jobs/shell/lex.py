@@ -17,6 +17,7 @@ _PLAIN = re.compile(r"[^\s\\'\"$`;&|()<>]+")
 _IN_QUOTES = re.compile(r"[^\\\"$`]+")
 _NAME = re.compile(r"[A-Za-z_][A-Za-z0-9_]*|[0-9@*#?$!-]")
 _BRACED = re.compile(r"([#!]?)([A-Za-z_][A-Za-z0-9_]*|[0-9]+|[@*#?$!-])(\[[^\]\n]*\])?")
+_IN_DOCUMENT = re.compile(r"[^$`\\]+")
 _OPS = ("//", "/#", "/%", ":-", ":=", ":+", ":?", "##", "%%", "^^", ",,")
 _META = " \t\n;&|()<>"
 
@@ -96,6 +97,25 @@ class Cursor:
                 self.at += 1
             else:
                 parts += self._piece(quoted)
+        return Word(tuple(parts), start)
+
+    def document(self) -> Word:
+        """A here-document's text: quotes stand as written; ``$``, a backtick and ``\\`` do not."""
+        parts: list[Part] = []
+        start = self.line
+        while self.at < len(self.text):
+            following = self.text[self.at + 1 : self.at + 2]
+            if self.here == "\\" and following not in ("$", "`", "\\", "\n"):
+                parts.append(Part("text", "\\", True))
+                self.at += 1
+            elif self.here in "$`\\":
+                parts += self._piece(True)
+            else:
+                match = _IN_DOCUMENT.match(self.text, self.at)
+                assert match is not None
+                self.line += match.group().count("\n")
+                self.at = match.end()
+                parts.append(Part("text", match.group(), True))
         return Word(tuple(parts), start)
 
     def _piece(self, quoted: bool = False) -> list[Part]:

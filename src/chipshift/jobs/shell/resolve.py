@@ -247,7 +247,7 @@ class _Walker:
             text = document.text
             if document.expands:
                 cursor = Cursor(text, document.line, file=self.file)
-                text = expand_text(cursor.whole(True), self.env).text
+                text = expand_text(cursor.document(), self.env).text
             if node.output is not None and name in ("cat", "tee"):
                 target = expand_text(node.output, self.env).plain.rsplit("/", 1)[-1]
                 self.env.files[target] = Field(text, 0).shown

@@ -1,0 +1,241 @@
+"""LitGPT: its YAML configurations, and the command ``litgpt pretrain|finetune...``.
+
+Keys, defaults and what each command shards: Lightning AI, LitGPT, litgpt/args.py, pretrain.py,
+finetune/full.py, lora.py and adapter.py, config_hub/ and config.py, 2026-06.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Mapping
+from typing import Any
+
+from chipshift.errors import InputError
+from chipshift.jobs.context import Context
+from chipshift.jobs.draft import Draft
+from chipshift.jobs.dtypes import dtype_of
+from chipshift.jobs.job import Given
+from chipshift.jobs.launch import as_settings, put_environment, put_machine, read_launch
+from chipshift.jobs.overrides import typed
+from chipshift.jobs.readers.adapter_keys import put_adapters
+from chipshift.jobs.readers.config_model import put_config_model
+from chipshift.jobs.readers.hf_args import put_model_named
+from chipshift.jobs.readers.lightning_keys import ALL
+from chipshift.jobs.readers.optimizer_name import put_optimizer_named
+from chipshift.jobs.readers.yaml_sheet import yaml_sheet
+from chipshift.jobs.settings import Setting, Sheet, as_boolean, flatten
+from chipshift.jobs.source import Source
+from chipshift.jobs.yaml_lines import parse
+
+COMMAND = re.compile(r"\blitgpt[ \t]+(?:pretrain|finetune\w*)\b")
+
+TARGETS = {
+    "lora_query": "q_proj",
+    "lora_key": "k_proj",
+    "lora_value": "v_proj",
+    "lora_projection": "o_proj",
+    "lora_mlp": "mlp",
+    "lora_head": "output",
+}
+"""LitGPT's switches for the maps that have an adapter; query and value are on by default."""
+
+MODEL = {
+    "model_config.n_layer": "num_hidden_layers",
+    "model_config.n_head": "num_attention_heads",
+    "model_config.n_query_groups": "num_key_value_heads",
+    "model_config.n_embd": "hidden_size",
+    "model_config.head_size": "head_dim",
+    "model_config.intermediate_size": "intermediate_size",
+    "model_config.vocab_size": "vocab_size",
+    "model_config.padded_vocab_size": "vocab_size",
+    "model_config.block_size": "max_position_embeddings",
+    "model_config.n_expert": "num_local_experts",
+    "model_config.n_expert_per_token": "num_experts_per_tok",
+}
+FAMILIES = {
+    "LLaMAMLP": "llama",
+    "GptNeoxMLP": "gpt_neox",
+    "GemmaMLP": "gemma",
+    "LLaMAMoE": "mixtral",
+}
+"""The Hugging Face family whose shapes each ``mlp_class_name`` gives."""
+
+
+def read(source: Source, context: Context) -> Draft:
+    """Read one file; see ``readers/__init__``."""
+    draft = Draft(source.path, "litgpt")
+    if COMMAND.search(source.text):
+        kind, sheet = _command(source, context, draft)
+    else:
+        sheet = yaml_sheet(source, context, draft)
+        adapted = "lora_r" in sheet.settings
+        kind = "pretrain" if "model_name" in sheet.settings else "lora" if adapted else "full"
+    _model(sheet, context, kind)
+    _devices(sheet)
+    total = sheet.integer("train.global_batch_size", into="sequences a step")
+    default = 512 if kind == "pretrain" else 16
+    draft.put("global_batch", total)
+    draft.assume("global_batch", default, "LitGPT's default train.global_batch_size")
+    draft.put("microbatch", sheet.integer("train.micro_batch_size", into="sequences a device"))
+    each = 4 if kind == "pretrain" else 1
+    draft.assume("microbatch", each, "LitGPT's default train.micro_batch_size")
+    draft.put("seq_len", sheet.integer("train.max_seq_length", into="sequence length"))
+    model = draft.get("model")
+    if kind == "pretrain" and model is not None and model.max_positions:
+        draft.assume("seq_len", model.max_positions, "the model's block_size, LitGPT's default")
+    elif kind != "pretrain":
+        draft.note("sequences", "full length", "LitGPT pads to the longest of a batch")
+    _precision(sheet)
+    _sharding(sheet, kind)
+    name = sheet.text("optimizer.class_path", "optimizer", into="optimizer")
+    if name is not None:
+        put_optimizer_named(draft, Given(name.value.rsplit(".", 1)[-1], name.file, name.line))
+    if kind == "lora":
+        sheet.settings.update(lora_settings(sheet.settings))
+        put_adapters(sheet)
+    elif "adapter" in kind:
+        draft.note("task", "sft", "LLaMA-Adapter's few weights are trained: counted as all")
+    draft.assume("task", "pretrain" if kind == "pretrain" else "sft", f"litgpt {kind}")
+    draft.assume("stack", "other", "LitGPT has no calibration of its own")
+    sheet.ignore(("*",), False, "does not change the time or memory of a step")
+    sheet.close("LitGPT")
+    return draft
+
+
+def _command(source: Source, context: Context, draft: Draft) -> tuple[str, Sheet]:
+    """The last ``litgpt`` command that trains, its ``--config`` beneath its own arguments."""
+    launch = read_launch(source, context)
+    kind, settings = "", dict[str, Setting]()
+    for command in launch.found.commands:
+        words = list(command.words)
+        at = next((i for i, w in enumerate(words) if w.plain.rsplit("/", 1)[-1] == "litgpt"), None)
+        if at is None or at + 1 >= len(words):
+            continue
+        verb, rest = words[at + 1].plain, words[at + 2 :]
+        if not verb.startswith(("pretrain", "finetune")):
+            continue
+        if verb == "finetune" and rest and rest[0].plain in ("lora", "full", "adapter"):
+            verb, rest = f"finetune_{rest[0].plain}", rest[1:]
+        kind = verb.removeprefix("finetune").strip("_") or "lora"
+        settings = as_settings(rest, source.path)
+        if rest and not rest[0].plain.startswith("-"):
+            key = "model_name" if kind == "pretrain" else "checkpoint_dir"
+            settings.setdefault(key, Setting(rest[0].plain, source.path, rest[0].line))
+    if not settings:
+        raise InputError(
+            f"{source.path} starts no litgpt command that trains; expected one, or --set for the "
+            "variable that leads to it"
+        )
+    named = settings.get("config")
+    beside = context.neighbour(str(named.value)) if named is not None else None
+    if beside is not None:
+        documents = parse(beside)
+        tree = documents[0].tree if documents else None
+        if not isinstance(tree, dict):
+            raise InputError(f"{beside.path} holds no table of keys; expected LitGPT's YAML")
+        settings = flatten(tree, beside.path, documents[0].lines) | settings
+    elif named is not None:
+        draft.wanted_model = f"{named.value}'s model: give that file too"
+    settings = {k: _typed(v) for k, v in settings.items()}
+    context.overrides.lay_over(settings)
+    put_machine(draft, launch)
+    put_environment(draft, launch)
+    return kind, Sheet(settings, draft)
+
+
+def _typed(setting: Setting) -> Setting:
+    if type(setting.value) is not str:
+        return setting
+    return Setting(typed(setting.value), setting.file, setting.line)
+
+
+def _model(sheet: Sheet, context: Context, kind: str) -> None:
+    draft = sheet.draft
+    found = sheet.raw("model_name" if kind == "pretrain" else "checkpoint_dir")
+    if found is not None and found[1].value:
+        sheet.record(*found, "model")
+    if context.model_named:
+        return
+    if any(key in sheet.settings for key in MODEL):
+        mlp = sheet.text("model_config.mlp_class_name", into="feed-forward")
+        family = FAMILIES.get(mlp.value if mlp else "GptNeoxMLP", "llama")
+        tied = sheet.boolean("train.tie_embeddings", into="embedding and head tied")
+        bias = sheet.boolean("model_config.bias", into="biases")
+        base: dict[str, Any] = {"model_type": family, "vocab_size": 50254, "n_embd": 4096}
+        base["tie_word_embeddings"] = family == "gemma" or bool(tied and tied.value)
+        if family in ("llama", "gemma"):
+            base |= {"attention_bias": not bias or bias.value, "mlp_bias": not bias or bias.value}
+        name = sheet.text("model_config.name", into="name")
+        put_config_model(sheet, base, MODEL, name.value if name else "litgpt")
+        return
+    if found is not None and isinstance(found[1].value, str):
+        put_model_named(draft, found[1].value.rstrip("/"), found[1])
+
+
+def _devices(sheet: Sheet) -> None:
+    draft = sheet.draft
+    devices = sheet.raw("devices")
+    if devices is not None and ALL.fullmatch(str(devices[1].value)):
+        sheet.record(*devices, "all devices of a node")
+    elif devices is not None:
+        draft.put("devices_per_node", sheet.integer("devices", into="devices a node"))
+    else:
+        draft.assume("devices_per_node", 1, "LitGPT's default devices")
+    draft.put("nodes", sheet.integer("num_nodes", into="nodes"))
+    draft.assume("nodes", 1, "LitGPT's default num_nodes")
+
+
+def _precision(sheet: Sheet) -> None:
+    """``bf16-mixed`` by default; quantised weights compute in the dtype of a true precision."""
+    draft = sheet.draft
+    precision = sheet.text("precision", into="precision")
+    word = precision.value if precision is not None else "bf16-mixed"
+    dtype = dtype_of(word) or "bf16"
+    true = "true" in word or dtype == "fp32"
+    if precision is not None:
+        draft.put("mixed", Given("no" if true else dtype, precision.file, precision.line))
+        draft.put("loaded", Given(dtype if true else "fp32", precision.file, precision.line))
+    draft.assume("mixed", "bf16", "LitGPT's default precision where the chip has bf16")
+    draft.assume("loaded", "fp32", "LitGPT's default precision where the chip has bf16")
+    quantised = sheet.text("quantize", into="dtype of the frozen weights")
+    if quantised is not None and quantised.value.startswith("bnb."):
+        kind = "int8" if "int8" in quantised.value else "int4"
+        draft.put("quantised", Given(kind, quantised.file, quantised.line))
+        draft.flag("quantised_weights", "quantize", quantised.value, quantised.line)
+
+
+def _sharding(sheet: Sheet, kind: str) -> None:
+    """FSDP over a node (pretraining) or all devices; one device has no strategy."""
+    draft = sheet.draft
+    each, nodes = draft.get("devices_per_node"), draft.get("nodes") or 1
+    if each is not None and each * nodes == 1:
+        draft.assume("sharding", "ddp", "one device")
+        draft.assume("remat", "none", "one device: LitGPT gives no checkpointing policy")
+        return
+    if kind == "pretrain" and nodes > 1:
+        draft.assume("sharding", "hybrid", "litgpt pretrain shards in a node: HYBRID_SHARD")
+    draft.assume("sharding", "fsdp", f"litgpt {kind} shards over all devices")
+    draft.assume("engine", "fsdp", f"litgpt {kind} shards with FSDP")
+    again = kind == "full" or "adapter" in kind
+    draft.assume("remat", "full" if again else "none", f"litgpt {kind}'s checkpointing policy")
+    if kind == "pretrain":
+        draft.flag("compile", "torch.compile", "litgpt pretrain compiles the model", None)
+
+
+def lora_settings(given: Mapping[str, Setting]) -> dict[str, Setting]:
+    """LitGPT's switches as the names of the maps that PEFT would be given.
+
+    lit-gpt called them ``to_query`` and the like, and the rank ``r``.
+    """
+    spelt = {re.sub(r"^to_", "lora_", key): setting for key, setting in given.items()}
+    given = spelt | {"lora_r": spelt["r"]} if "r" in spelt else spelt
+    first = given.get("lora_r") or next(iter(given.values()))
+    switches = {"lora_query": True, "lora_value": True}
+    switches |= {key: bool(as_boolean(given[key].value)) for key in TARGETS if key in given}
+    targets = [TARGETS[key] for key in TARGETS if switches.get(key)]
+    rank = given.get("lora_r") or Setting(8, first.file, first.line)
+    return {
+        "lora_r": rank,
+        "use_peft": Setting(True, first.file, first.line),
+        "lora_target_modules": Setting(targets, first.file, first.line),
+    }
