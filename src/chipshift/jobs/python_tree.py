@@ -139,15 +139,16 @@ def _parameters(nodes: list[ast.AST], file: str, known: Module) -> dict[str, Set
     """
     found: dict[str, Setting] = {}
     functions: dict[str, list[str]] = {}
-    for name, node in _signatures(nodes):
-        named = [*node.args.posonlyargs, *node.args.args]
-        pairs = list(zip(named[::-1], node.args.defaults[::-1], strict=False))
+    for name, function in _signatures(nodes):
+        taken = function.args
+        named = [*taken.posonlyargs, *taken.args]
+        pairs = list(zip(named[::-1], taken.defaults[::-1], strict=False))
         pairs += [
             (parameter, default)
-            for parameter, default in zip(node.args.kwonlyargs, node.args.kw_defaults, strict=True)
+            for parameter, default in zip(taken.kwonlyargs, taken.kw_defaults, strict=True)
             if default is not None
         ]
-        order = [parameter.arg for parameter in (*named, *node.args.kwonlyargs)]
+        order = [parameter.arg for parameter in (*named, *taken.kwonlyargs)]
         functions[name] = order[1:] if order[:1] == ["self"] else order
         for parameter, default in pairs:
             value = evaluate(default, known)

@@ -17,8 +17,10 @@ from chipshift.jobs.readers.optimizer_name import put_optimizer_named
 from chipshift.jobs.readers.ray_train import put_workers
 from chipshift.jobs.settings import Sheet
 
-STRATEGIES = ("FSDPStrategy", "DeepSpeedStrategy", "DDPStrategy", "ModelParallelStrategy")
-STRATEGIES += tuple(f"Ray{name}" for name in STRATEGIES[:3])
+STRATEGIES = (
+    *("FSDPStrategy", "DeepSpeedStrategy", "DDPStrategy", "ModelParallelStrategy"),
+    *("RayFSDPStrategy", "RayDeepSpeedStrategy", "RayDDPStrategy"),
+)
 
 WORDS = r"auto|dp|ddp\w*|fsdp\w*|deepspeed\w*|single_device|xla\w*|none"
 """Strategies that go by a registered name (Lightning, "What is a Strategy?", 2026)."""
