@@ -58,6 +58,19 @@ def test_adapters_cost_what_they_stream() -> None:
     assert more * rate < moved * 1.3
 
 
+def test_magnitudes_cost_the_norm_of_the_weights_and_their_outputs_scaling() -> None:
+    # a layer's fused qkv, 4,096 to 6,144, in bf16: 7 passes over its 25.2 M weights a forward pass,
+    # 7 more over its outputs and 15 backward; 4 microbatches of 4,096 tokens, 32 layers
+    weights, outputs = 4096 * 6144, 4096 * 6144
+    moved = 2 * (7 * weights + (7 + 15) * outputs) * 4 * 32
+    rate = H100.chip.value("hbm_bandwidth_bytes_per_s")
+    dora = replace(QUERIES, dora=True)
+    more = lora(dora).time["memory_bound"] - lora(QUERIES).time["memory_bound"]
+    assert moved < more * rate < moved * 1.3  # a stream reaches less than the peak
+    assert dora.launches == QUERIES.launches + 12
+    assert lora(dora).time["matmul"] == lora(QUERIES).time["matmul"]
+
+
 def test_inputs_of_frozen_maps_are_kept_for_adapters_alone() -> None:
     # 16 bits × 4,096 tokens × 32 layers: the norms before qkv and up (4,096 wide each) and the
     # activation (14,336) are read for weight gradients only; without adapters none is kept

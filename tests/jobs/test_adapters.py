@@ -121,3 +121,34 @@ def test_a_target_that_no_module_has_is_one_sentence(tmp_path: Path) -> None:
 def test_another_adapter_is_refused_by_name(tmp_path: Path) -> None:
     with pytest.raises(InputError, match="IA3"):
         read(tmp_path, adapter={"peft_type": "IA3", "target_modules": ["k_proj"]})
+
+
+def test_magnitudes_are_read_written_and_read_again(tmp_path: Path) -> None:
+    from chipshift.jobs.write import to_toml
+
+    file = tmp_path / "dora.yaml"
+    file.write_text(
+        "base_model: meta-llama/Llama-3.1-8B\nsequence_len: 512\nmicro_batch_size: 1\n"
+        "adapter: lora\nlora_r: 8\nlora_target_modules: [q_proj, o_proj]\npeft_use_dora: true\n"
+    )
+    job = read_job([str(file)])
+    # rank 8 on q and o (4,096 → 4,096) of 32 layers, and a magnitude for each output
+    trained = 32 * 2 * (8 * (4096 + 4096) + 4096)
+    assert f"{trained:,}" in [value for what, value, _ in job.assumed if "trained" in what]
+    assert job.adapters is not None and job.adapters.dora
+    native = tmp_path / "native.toml"
+    native.write_text(to_toml(job))
+    assert read_job([str(native)]).adapters == job.adapters
+
+
+@pytest.mark.parametrize(("scheme", "dora"), [("dora", True), ("lora", False)])
+def test_a_recipes_scheme_says_whether_magnitudes_are_trained(
+    tmp_path: Path, scheme: str, dora: bool
+) -> None:
+    file = tmp_path / "recipe.py"
+    file.write_text(
+        "import nemo_run as run\nfrom nemo.collections import llm\n"
+        f"recipe = llm.llama3_8b.finetune_recipe(dir='c', name='n', peft_scheme='{scheme}')\n"
+    )
+    job = read_job([str(file)])
+    assert job.adapters is not None and job.adapters.dora == dora

@@ -70,3 +70,32 @@ def test_magnitudes_and_all_biases(config: dict[str, Any]) -> None:
 )
 def test_targets_spelt_out(config: dict[str, Any], keys: dict[str, Any]) -> None:
     assert trainable_params(read_config(config), read_lora(keys)) == trained(config, keys)
+
+
+BIASED = [
+    c for n, c in ADAPTED if any(k in c for k in ("attention_bias", "mlp_bias", "use_bias", "bias"))
+]
+BIASED += [c for n, c in DENSE if c["model_type"] in ("gpt2", "qwen2", "phi", "opt", "starcoder2")]
+
+
+@pytest.mark.parametrize("config", BIASED, ids=[c["model_type"] for c in BIASED])
+@pytest.mark.parametrize("dora", [False, True])
+def test_biases_of_adapted_modules_alone(config: dict[str, Any], dora: bool) -> None:
+    keys = {"target_modules": "all-linear", "bias": "lora_only", "use_dora": dora}
+    if dora and {"num_experts_per_tok", "num_experts"} & set(config):
+        keys["use_dora"] = False  # PEFT trains no magnitudes of stacked parameters
+    assert trainable_params(read_config(config), read_lora(keys)) == trained(config, keys)
+
+
+@pytest.mark.parametrize("target", ["q_proj", "o_proj", "down_proj"])
+def test_a_biased_map_of_gemma_2(target: str) -> None:
+    (config,) = [c for n, c in ADAPTED if n == "gemma2"]
+    config = {**config, "attention_bias": True}
+    keys = {"target_modules": [target], "bias": "lora_only", "use_dora": True}
+    assert trainable_params(read_config(config), read_lora(keys)) == trained(config, keys)
+
+
+def test_magnitudes_of_an_embedding() -> None:
+    (config,) = [c for n, c in ADAPTED if n == "llama"]
+    keys = {"target_modules": ["q_proj", "embed_tokens"], "use_dora": True}
+    assert trainable_params(read_config(config), read_lora(keys)) == trained(config, keys)

@@ -12,7 +12,6 @@ from chipshift.estimate.setting import Setting
 from chipshift.estimate.stack import Stack
 from chipshift.estimate.stage import held_layers
 from chipshift.estimate.work import EndWork, LayerWork, Times, absent, end_work, layer_work, plus
-from chipshift.models.adapters import LAUNCHES
 from chipshift.models.model import Layer, MoeMlp
 from chipshift.models.ops import Cut
 from chipshift.parallel import remat
@@ -132,7 +131,7 @@ def stage_pass(s: Setting, c: Columns, at: Stage, policy: remat.Policy) -> Pass:
         bare_ops = launched_ops(layer, c.ep, s.stack)
         launched = bare_ops
         if s.adapters:
-            launched = launched + LAUNCHES * s.adapters.each_layer
+            launched = launched + s.adapters.launches
         ops = ops + count * launched
         if not absent(s.policy_forwards):
             more = plus(more, count * launched * s.policy_forwards)

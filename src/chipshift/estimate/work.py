@@ -10,7 +10,13 @@ from dataclasses import dataclass, replace
 from typing import Any
 
 from chipshift.estimate.stack import Stack
-from chipshift.models.adapters import Adapters, adapter_backward_bytes, adapter_forward_bytes
+from chipshift.models.adapters import (
+    Adapters,
+    adapter_backward_bytes,
+    adapter_forward_bytes,
+    dora_backward_bytes,
+    dora_forward_bytes,
+)
 from chipshift.models.model import Attention, Layer, Model, Recurrent
 from chipshift.models.ops import Cut, Op, end_ops, layer_ops
 from chipshift.parallel.remat import OP_TENSOR
@@ -199,8 +205,8 @@ MASK_PASSES = 1.5
 """Writes of a capacity mask: bf16 weights and their boolean copy; einsums count their reads."""
 
 
-def _op_times(op: Op, kernels: Kernels, stack: Stack, trainable: Number, maps: float = 0.0
-              ) -> tuple[Times, Times, Times]:  # fmt: skip
+def _op_times(op: Op, kernels: Kernels, stack: Stack, trainable: Number, maps: float = 0.0,
+              dora: bool = False) -> tuple[Times, Times, Times]:  # fmt: skip
     """Forward, input gradient and weight gradient of one op, with the adapters on its maps."""
     if op.kind in ("matmul", "grouped_matmul"):
         kernel = matmul_kernel_of(op, kernels, stack)
@@ -210,7 +216,7 @@ def _op_times(op: Op, kernels: Kernels, stack: Stack, trainable: Number, maps: f
             trainable = 1.0
         if op.name == "dispatch":  # made of whole numbers: the mask has no gradient
             into_input = 0.0
-        beside, back = _adapters_s(op, kernels, maps)
+        beside, back = _adapters_s(op, kernels, maps, dora)
         return (
             Times(matmul=rename(forward, f"{op.name}_forward_s"), memory=plus(cast, beside)),
             Times(matmul=rename(into_input, f"{op.name}_input_grad_s"), memory=plus(cast, back)),
@@ -284,16 +290,18 @@ def _cast_s(op: Op, kernels: Kernels, stack: Stack, kernel: MatmulKernel) -> Num
     return rename(seconds, f"{op.name}_cast_s")
 
 
-def _adapters_s(op: Op, kernels: Kernels, maps: float) -> tuple[Number, Number]:
+def _adapters_s(op: Op, kernels: Kernels, maps: float, dora: bool) -> tuple[Number, Number]:
     """Seconds of an op's adapters, forward and backward; 0 where it has none."""
     if not maps:
         return 0.0, 0.0
     rows = op.m * op.groups
     found = []
-    for name, moved in (
-        ("forward", adapter_forward_bytes(rows, op.k, op.n, maps)),
-        ("backward", adapter_backward_bytes(rows, op.k, op.n, maps)),
-    ):
+    sent = adapter_forward_bytes(rows, op.k, op.n, maps)
+    back = adapter_backward_bytes(rows, op.k, op.n, maps)
+    if dora:
+        sent = sent + dora_forward_bytes(rows, op.k, op.n, op.groups)
+        back = back + dora_backward_bytes(rows, op.n)
+    for name, moved in (("forward", sent), ("backward", back)):
         seconds = roof.stream_time(moved, kernels.hbm_bytes_per_s, kernels.stream_e_hbm)
         found.append(rename(seconds, f"{op.name}_adapters_{name}_s"))
     return found[0], found[1]
@@ -308,9 +316,10 @@ def layer_work(layer: Layer, d_model: Number, cut: Cut, kernels: Kernels, stack:
     ops = layer_ops(layer, d_model, cut)
     forward: dict[str, Times] = {}
     into_input, into_weight, bare = Times(), Times(), Times()
+    magnitudes = adapters is not None and adapters.dora
     for op in ops:
         maps = adapters.on(op.name) if adapters else 0.0
-        f, i, w = _op_times(op, kernels, stack, trainable, maps)
+        f, i, w = _op_times(op, kernels, stack, trainable, maps, maps > 0 and magnitudes)
         if adapters:
             bare = bare + (_op_times(op, kernels, stack, trainable)[0] if maps else f)
         tensor = OP_TENSOR[op.name]

@@ -239,7 +239,7 @@ def _kinds_adapted(model: Model, lora: Lora) -> Adapters:
            "gate": up, "up": up, "down": down}  # fmt: skip
     words = {word for target in lora.targets for word in _words(target)} or set(ops)
     found = Counter(op for word, op in ops.items() if word in words)
-    return Adapters(tuple((op, float(n)) for op, n in sorted(found.items())))
+    return Adapters(tuple((op, float(n)) for op, n in sorted(found.items())), lora.dora)
 
 
 def _matrices(

@@ -54,6 +54,8 @@ def _job(job: TrainJob) -> dict[str, Any]:
         table["document_len"] = job.document_len
     if job.adapters is not None:
         table["adapters"] = dict(job.adapters.maps)
+        if job.adapters.dora:
+            table["dora"] = True
     if job.code:
         table["code"] = job.code
     return table

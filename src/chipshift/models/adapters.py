@@ -18,6 +18,9 @@ Number = Any
 
 LAUNCHES = 4
 """Kernels that an adapter adds to a forward pass: down, up, scale, add."""
+DORA_LAUNCHES = 12
+"""Kernels that magnitudes add to those: the update multiplied out (4), scaled, added to the
+weights, their norm, the magnitude over it, and what scaling the outputs takes (4)."""
 
 _OPS = (
     (("experts.gate_up_proj",), "experts_up"),
@@ -42,13 +45,24 @@ class Adapters:
 
     Queries, keys and values are one op: three maps where they are modules of their own, one where
     they are fused. A fraction says that not every layer has them.
+
+    Attributes:
+        dora: the outputs' magnitudes are trained apart (Liu et al. 2024): each forward pass makes
+            the update whole and takes the norm of every row of the adapted weights.
     """
 
     maps: tuple[tuple[str, float], ...] = ()
+    dora: bool = False
 
     def on(self, op: str) -> float:
         """Adapters in an op; 0 where it has none."""
         return next((maps for name, maps in self.maps if name == op), 0.0)
+
+    @property
+    def launches(self) -> float:
+        """Kernels that a layer's forward pass launches for them."""
+        each = LAUNCHES + (DORA_LAUNCHES if self.dora else 0)
+        return each * self.each_layer
 
     @property
     def each_layer(self) -> float:
@@ -62,7 +76,8 @@ def adapters_of(model: Model, lora: Lora) -> Adapters:
         InputError: a target names no module of the model, or its modules are not known.
     """
     found = Counter(op for m in adapted(model, lora) if m.layer >= 0 if (op := op_of(m.name)))
-    return Adapters(tuple((op, count / model.n_layers) for op, count in sorted(found.items())))
+    maps = tuple((op, count / model.n_layers) for op, count in sorted(found.items()))
+    return Adapters(maps, lora.dora)
 
 
 def op_of(module: str) -> str:
@@ -81,3 +96,24 @@ def adapter_forward_bytes(rows: Number, inputs: Number, outputs: Number, maps: N
 def adapter_backward_bytes(rows: Number, inputs: Number, outputs: Number, maps: Number) -> Number:
     """HBM bytes of an op's adapters in a backward pass, bf16."""
     return 2 * rows * (5 * maps * inputs + 2 * outputs)
+
+
+@formula(unit="B", source="PEFT 0.21, tuners/lora/dora.py, op by op")
+def dora_forward_bytes(rows: Number, inputs: Number, outputs: Number, groups: Number) -> Number:
+    """HBM bytes that magnitudes add to an op's adapters in a forward pass, bf16.
+
+    The update is written, scaled (read, written), added to the weights (two read, one written) and
+    the sum read for its norm: 7 passes over the weights. The outputs are scaled and added in 13
+    passes where an adapter without magnitudes takes 6.
+    """
+    return 2 * (7 * inputs * outputs * groups + 7 * rows * outputs)
+
+
+@formula(unit="B", source="PEFT 0.21, tuners/lora/dora.py, op by op: the norm has no gradient")
+def dora_backward_bytes(rows: Number, outputs: Number) -> Number:
+    """HBM bytes that magnitudes add to an op's adapters in a backward pass, bf16.
+
+    The outputs' gradient by each of two scales (2 and 4 passes), by each of two outputs and summed
+    for the magnitude's own (4 each), and added up (3): 17 where an adapter without takes 2.
+    """
+    return 2 * 15 * rows * outputs

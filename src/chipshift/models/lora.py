@@ -200,7 +200,7 @@ def adapted(model: Model, lora: Lora) -> list[LinearModule]:
     width = model.embedding_width or model.d_model
     ends = [
         LinearModule(names.embedding, -1, model.vocab, width),
-        LinearModule(names.head, -1, width, model.vocab),
+        LinearModule(names.head, -1, width, model.logits, bias=model.head_bias_params),
     ]
     inside = linear_modules(model)
     modules = [m for m in inside if not m.stacked]
@@ -282,6 +282,8 @@ def trainable_params(model: Model, lora: Lora) -> int:
     total += (model.logits * width + model.head_bias_params) * head_saved
     if lora.bias == "all":
         total += _biases(model) - model.head_bias_params * head_saved
+    if lora.bias == "lora_only":
+        total += sum(m.bias for m in modules)
     return total
 
 

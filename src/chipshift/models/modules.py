@@ -43,6 +43,7 @@ class LinearModule:
         copies: equal maps stacked in one parameter (experts).
         stacked: it is a parameter and no module (experts, a router), which only
             ``target_parameters`` selects.
+        bias: parameters of a bias of its own; 0 of a stacked one, whose is another parameter.
     """
 
     name: str
@@ -51,6 +52,7 @@ class LinearModule:
     outputs: int
     copies: int = 1
     stacked: bool = False
+    bias: int = 0
 
 
 _LLAMA = Naming()
@@ -163,13 +165,43 @@ def linear_modules(model: Model) -> list[LinearModule]:
     """Every linear map of the model but its head: those beside the layers, then bottom to top."""
     names = naming(model)
     beside = names.layers.rsplit(".", 1)[0]
-    found = [LinearModule(f"{beside}.{p.name}", -1, p.inputs, p.outputs) for p in model.projections]
+    found = [
+        LinearModule(f"{beside}.{p.name}", -1, p.inputs, p.outputs, bias=p.bias_params)
+        for p in model.projections
+    ]
     for number, kind in enumerate(model.layer_order):
         path = f"{names.layers}.{number}"
-        for name, inputs, outputs, copies in _block(names, model.layers[kind][0], model.d_model):
+        layer = model.layers[kind][0]
+        biased = _biased(names, layer, model.d_model)
+        for name, inputs, outputs, copies in _block(names, layer, model.d_model):
             stacked = ".experts." in name or name.endswith(".weight")
-            full = f"{path}.{name}"
-            found.append(LinearModule(full, number, inputs, outputs, copies, stacked))
+            bias = outputs if name in biased else 0
+            found.append(
+                LinearModule(f"{path}.{name}", number, inputs, outputs, copies, stacked, bias)
+            )
+    return found
+
+
+def _biased(n: Naming, layer: Layer, d_model: int) -> set[str]:
+    """Paths of a block's maps that have a bias, which the counts of a mixer's parameters tell.
+
+    Attention has biases on all of its maps, on all but the one that leads back, or on that alone
+    (of MLA on those into a latent and back); a feed-forward on all of its maps or on none.
+    """
+    found: set[str] = set()
+    a = layer.attention
+    if a is not None and a.bias_params:
+        each = {name: outputs for name, _, outputs in _attention(n, a, d_model)}
+        into = set(each) - {n.o}
+        latent = {"q_a_proj", "kv_a_proj_with_mqa", n.o} & set(each)
+        sets = [latent] if a.kv_lora_rank is not None else [set(each), into, {n.o}]
+        fitting = [s for s in sets if sum(each[name] for name in s) == a.bias_params]
+        found |= {f"{n.attention}.{name}" for name in (fitting[0] if fitting else ())}
+    if isinstance(layer.mlp, DenseMlp) and layer.mlp.bias_params:
+        found |= {name for name, *_ in _feed_forward(n, 1, layer.mlp.matrices, d_model)}
+    if isinstance(layer.mlp, MoeMlp) and layer.mlp.shared_bias_params:
+        maps = _feed_forward(n, 1, layer.mlp.matrices, d_model)
+        found |= {name.replace("mlp", n.shared, 1) for name, *_ in maps}
     return found
 
 

@@ -8,6 +8,8 @@ from __future__ import annotations
 
 import math
 import re
+from collections.abc import Iterable
+from dataclasses import replace
 from typing import Any
 
 from chipshift.errors import InputError, nearest
@@ -86,6 +88,7 @@ def read_recipe(source: Source, context: Context) -> Draft:
     )
     if found is not None:
         _from_nemo(draft, settings, found)
+    _magnitudes(draft, scope.calls)
     finish(draft, context, settings, name, model)
     return draft
 
@@ -149,6 +152,16 @@ def _from_nemo(draft: Draft, settings: dict[str, Setting], recipe: NemoRecipe) -
     held = math.prod(as_integer(settings[name].value) or 1 for name in HELD if name in settings)
     if recipe.nodes * each % held == 0:
         draft.assume("nodes", recipe.nodes, "the recipe's default num_nodes")
+
+
+def _magnitudes(draft: Draft, calls: Iterable[python_tree.Call]) -> None:
+    """``peft_scheme="dora"``: the recipe's adapters, their magnitudes trained apart."""
+    stated = draft.values.get("lora")
+    schemes = [
+        call.keywords["peft_scheme"].value for call in calls if "peft_scheme" in call.keywords
+    ]
+    if stated is not None and any(str(scheme).lower() == "dora" for scheme in schemes):
+        draft.put("lora", replace(stated, value=replace(stated.value, dora=True)))
 
 
 HELD = (

@@ -57,9 +57,12 @@ def read(source: Source, context: Context) -> Draft:
     _take(draft, "job", table.job, JOB, lines)
     if table.job.adapters is not None:
         line = lines.get("job.adapters")
-        beside = Adapters(tuple(sorted((str(op), n) for op, n in table.job.adapters.items())))
+        maps = tuple(sorted((str(op), n) for op, n in table.job.adapters.items()))
+        beside = Adapters(maps, table.job.dora)
         draft.put("adapters", Given(beside, source.path, line))
         _note(draft, "job.adapters", table.job.adapters, line)
+        if table.job.dora:
+            _note(draft, "job.dora", True, lines.get("job.dora"))
     if table.job.sequences_per_step is not None:
         line = lines.get("job.sequences_per_step")
         draft.put("global_batch", Given(table.job.sequences_per_step, source.path, line))

@@ -78,6 +78,7 @@ class JobTable(_Table):
     adapters: dict[AdaptedOp, float] | None = Field(
         default=None, description="Low-rank adapters of a layer by op, such as {qkv_proj = 3}"
     )
+    dora: bool = Field(default=False, description="The adapters train magnitudes apart (DoRA)")
     code: str | None = Field(default=None, description="Folder of the training code")
 
 
