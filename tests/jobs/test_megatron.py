@@ -248,3 +248,48 @@ def test_each_mistake_is_one_sentence(tmp_path: Path, old: str, new: str, messag
     with pytest.raises(InputError, match=message) as caught:
         job(tmp_path, swap(old, new))
     assert "\n" not in str(caught.value)
+
+
+PATCHED = """MODEL_SIZE=$1
+TP=$2
+if [ $MODEL_SIZE = 0.5B ]; then
+  LAYERS=24; EXTRA=293
+elif [ $MODEL_SIZE = 7B ]; then
+  LAYERS=28; EXTRA=421
+fi
+torchrun --nproc_per_node 8 pretrain_qwen.py --num-layers $LAYERS --hidden-size 3584 \\
+  --num-attention-heads 28 --num-query-groups 4 --group-query-attention --ffn-hidden-size 18944 \\
+  --swiglu --normalization RMSNorm --disable-bias-linear --add-qkv-bias --seq-length 2048 \\
+  --position-embedding-type rope --untie-embeddings-and-output-weights --micro-batch-size 1 \\
+  --tensor-model-parallel-size $TP --extra-vocab-size $EXTRA --bf16 --global-batch-size 64 \\
+  --patch-tokenizer-type Qwen2Tokenizer --max-position-embeddings 32768
+"""
+
+
+def test_a_scripts_own_arguments_are_asked_for_and_taken(tmp_path: Path) -> None:
+    file = tmp_path / "run.sh"
+    file.write_text(PATCHED)
+    with pytest.raises(InputError, match=r"--set args='\.\.\.', .*\(\$1 is MODEL_SIZE\)"):
+        read_job([str(file)])
+    job = read_job([str(file)], overrides={"args": "7B 4"})
+    # Qwen2's tokenizer has 151643 entries; 421 rows are added
+    assert (job.model.n_layers, job.model.vocab) == (28, 151643 + 421)
+    plan = resolve_machine(job, parse_machine("h100*8")).plan
+    assert plan is not None and (plan.value.tp, plan.value.dp) == (4, 2)
+
+
+def test_layers_of_a_hybrid_are_refused_by_their_own_key(tmp_path: Path) -> None:
+    file = tmp_path / "run.sh"
+    file.write_text(
+        "python pretrain_hybrid.py --hybrid-layer-pattern M-M* --hidden-size 64 --seq-length 8 \\\n"
+        "  --num-attention-heads 4 --micro-batch-size 1\n"
+    )
+    with pytest.raises(InputError, match=r"run\.sh:1: --hybrid-layer-pattern lays out state-space"):
+        read_job([str(file)])
+
+
+def test_a_vision_towers_key_is_no_misspelt_one(tmp_path: Path) -> None:
+    file = tmp_path / "run.sh"
+    file.write_text(PATCHED.replace("--bf16", "--bf16 --patch-size 16"))
+    job = read_job([str(file)], overrides={"args": "7B 1"})
+    assert any(entry.key == "patch-size" and entry.matters for entry in job.ignored)

@@ -91,6 +91,22 @@ def test_here_documents_of_the_scheduler_are_scripts_and_of_cat_are_files() -> N
     assert found.environment.files == {"ds_config.json": '{"stage": $N}'}
 
 
+def test_what_a_command_prints_is_one_word_when_the_line_is_read_again() -> None:
+    script = 'D=out_$(date "+%Y (%d)")\nO="--dir $D --tp 2"\nCMD="run $O"\neval $CMD\n'
+    words = resolve(script, "job.sh").commands[-1].words
+    assert [word.plain for word in words][-2:] == ["--tp", "2"] and len(words) == 5
+
+
+def test_the_scripts_own_arguments() -> None:
+    script = 'N=$1\nshift\nif [ $1 = big ]; then L=80; else L=8; fi\nrun $N $L "${@}"\n'
+    found = resolve(script, "job.sh", fixed={"args": "4 big 'a b'"})
+    assert [word.plain for word in found.commands[-1].words] == ["run", "4", "80", "big", "a b"]
+    own = resolve("args='-x'\nrun $args $1\n", "job.sh", fixed={"args": "-y"})
+    assert [word.shown for word in own.commands[-1].words] == ["run", "-y", "$1"]
+    with pytest.raises(InputError, match=r"--set args is 'a; expected words"):
+        resolve(script, "job.sh", fixed={"args": "'a"})
+
+
 def test_quotes_in_a_here_document_stand_as_written() -> None:
     script = 'S=3\ncat <<EOT > ds.json\n{"stage": $S, "a": \'b\', "c": "\\$S \\n"}\nEOT\n'
     found = resolve(script, "job.sh")

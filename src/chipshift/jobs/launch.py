@@ -16,7 +16,7 @@ from chipshift.jobs.draft import Draft
 from chipshift.jobs.job import Given, Understood
 from chipshift.jobs.settings import Setting, as_integer
 from chipshift.jobs.shell.resolve import Command, Resolved, resolve
-from chipshift.jobs.shell.values import Field
+from chipshift.jobs.shell.values import Environment, Field
 from chipshift.jobs.source import Source
 
 _DIRECTIVE = re.compile(r"^[ \t]*#(?:SBATCH|PBS|BSUB)[ \t]+(.*)$")
@@ -237,8 +237,14 @@ def put_environment(draft: Draft, launch: Launch) -> None:
                 draft.flag(kind, name, value.shown, value.line or None)
 
 
-def as_settings(words: Iterable[Field], file: str) -> dict[str, Setting]:
-    """``--key value ...`` as ``{"key": Setting}``: True without a value, a list with several."""
+def as_settings(
+    words: Iterable[Field], file: str, environment: Environment | None = None
+) -> dict[str, Setting]:
+    """``--key value ...`` as ``{"key": Setting}``: True without a value, a list with several.
+
+    Args:
+        environment: the script's variables, that what is unset may say what would set it.
+    """
     gathered: dict[str, tuple[list[Field], int]] = {}
     key = ""
     for word in words:
@@ -253,18 +259,38 @@ def as_settings(words: Iterable[Field], file: str) -> dict[str, Setting]:
             gathered[key][0].append(word)
     settings = {}
     for key, (values, line) in gathered.items():
-        plain = [Unset(v.shown, v.unknown) if v.unknown else v.plain for v in values]
+        plain = [
+            Unset(v.shown, v.unknown, settling(v.unknown[0], environment)) if v.unknown else v.plain
+            for v in values
+        ]
         value = True if not plain else plain[0] if len(plain) == 1 else plain
         settings[key] = Setting(value, file, line or None)
     return settings
+
+
+def settling(name: str, environment: Environment | None) -> str:
+    """The ``--set`` that would settle a variable: the script's arguments, or its conditions'."""
+    if environment is None or name in environment.unset:
+        return ""
+    needed = [one for one in environment.unset if one.isdecimal()]
+    if not name.isdecimal() and not needed:
+        return ""
+    named: dict[str, str] = {}
+    for variable, value in environment.variables.items():
+        if isinstance(value, Field) and len(value.unknown) == 1:
+            named.setdefault(value.unknown[0], variable)
+    first = sorted({*needed, *([name] if name.isdecimal() else ())}, key=lambda one: int(one[:6]))
+    shown = [f"${one} is {named[one]}" if one in named else f"${one}" for one in first[:8]]
+    return f"--set args='...', the script's own arguments ({', '.join(shown)})"
 
 
 class Unset(str):
     """Text that holds a variable which nothing in the script sets."""
 
     names: tuple[str, ...]
+    settling: str
 
-    def __new__(cls, shown: str, names: tuple[str, ...]) -> Unset:
+    def __new__(cls, shown: str, names: tuple[str, ...], settling: str = "") -> Unset:
         made = super().__new__(cls, shown)
-        made.names = names
+        made.names, made.settling = names, settling
         return made

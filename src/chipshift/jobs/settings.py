@@ -263,9 +263,9 @@ def wrong(key: str, setting: Setting, expected: str, hint: str = "") -> InputErr
         name = names[0]
         what = "nothing sets" if name.isidentifier() or name.isdigit() else "only a run could tell"
         variable = name if name.isidentifier() else key
+        by = getattr(setting.value, "settling", "") or f"--set {variable}=..."
         return InputError(
-            f"{setting.where}: {key} is {found}, which {what}; expected {expected}, such as by "
-            f"--set {variable}=..."
+            f"{setting.where}: {key} is {found}, which {what}; expected {expected}, such as by {by}"
         )
     return InputError(f"{setting.where}: {key} is {found}; expected {expected}{hint}")
 

@@ -59,7 +59,7 @@ def _command(source: Source, context: Context, draft: Draft) -> Sheet:
     launch = read_launch(source, context)
     best: dict[str, Setting] = {}
     for command in launch.found.commands:
-        settings = as_settings(program_words(command), source.path)
+        settings = as_settings(program_words(command), source.path, launch.found.environment)
         told = any(COMMAND.match(f"--{key} {value.value}") for key, value in settings.items())
         if told and len(settings) >= len(best):
             best = settings

@@ -117,7 +117,7 @@ def _command(source: Source, context: Context, draft: Draft) -> tuple[str, Sheet
         if verb == "finetune" and rest and rest[0].plain in ("lora", "full", "adapter"):
             verb, rest = f"finetune_{rest[0].plain}", rest[1:]
         kind = verb.removeprefix("finetune").strip("_") or "lora"
-        settings = as_settings(rest, source.path)
+        settings = as_settings(rest, source.path, launch.found.environment)
         if rest and not rest[0].plain.startswith("-"):
             key = "model_name" if kind == "pretrain" else "checkpoint_dir"
             settings.setdefault(key, Setting(rest[0].plain, source.path, rest[0].line))

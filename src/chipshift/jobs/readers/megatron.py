@@ -57,7 +57,7 @@ def read(source: Source, context: Context) -> Draft:
         (w.plain for c in launch.found.commands for w in c.words if OTHER_PROGRAMS.search(w.plain)),
         "",
     )
-    settings = as_settings(words, source.path)
+    settings = as_settings(words, source.path, launch.found.environment)
     lay_over(settings, context.overrides)
     sheet = Sheet(settings, draft)
     put_machine(draft, launch)

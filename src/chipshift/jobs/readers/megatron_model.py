@@ -22,6 +22,20 @@ TOKENIZERS = {
 }
 """Rows of the vocabulary by --tokenizer-type, where the type has only one."""
 
+PATCHED = {
+    **dict.fromkeys(("Qwen2Tokenizer", "Qwen3Tokenizer", "Qwen2VLTokenizer"), 151643),
+    **dict.fromkeys(("LLamaTokenizer", "LLama2Tokenizer", "MistralTokenizer"), 32000),
+    "MixtralTokenizer": 32000,
+    "LLama3Tokenizer": 128000,
+    "OPTTokenizer": 50265,
+    "FalconTokenizer": 65024,
+}
+"""Entries of the tokenizers of --patch-tokenizer-type, to which --extra-vocab-size is added.
+
+Source: Alibaba, Pai-Megatron-Patch, megatron_patch/tokenizer/__init__.py, 2025; each tokenizer's
+own vocabulary on Hugging Face, without the tokens added to it.
+"""
+
 
 def build(sheet: Sheet) -> Given[Model]:
     """The model; its vocabulary unpadded (padding depends on tp and comes later).
@@ -29,6 +43,8 @@ def build(sheet: Sheet) -> Given[Model]:
     Raises:
         InputError: a size is missing, or the vocabulary cannot be told.
     """
+    if "num-layers" not in sheet.settings:
+        _refuse_hybrid(sheet)
     layers = _size(sheet, "num-layers", "layers", alias="decoder-num-layers")
     hidden = _size(sheet, "hidden-size", "model width")
     heads = _size(sheet, "num-attention-heads", "attention heads")
@@ -64,6 +80,15 @@ def build(sheet: Sheet) -> Given[Model]:
         mtp_layers=_or(sheet.integer("mtp-num-layers", into="multi-token layers", low=0), 0),
     )
     return Given(_with_vocabulary(sheet, model), hidden.file, hidden.line)
+
+
+def _refuse_hybrid(sheet: Sheet) -> None:
+    for key in ("hybrid-layer-pattern", "hybrid-override-pattern"):
+        if key in sheet.settings:
+            raise InputError(
+                f"{sheet.settings[key].where}: --{key} lays out state-space layers, which are not "
+                "read from Megatron arguments; expected --model with the model's config.json"
+            )
 
 
 def _size(sheet: Sheet, key: str, into: str, alias: str = "") -> Given[int]:
@@ -236,6 +261,9 @@ def _with_vocabulary(sheet: Sheet, model: Model) -> Model:
     alike = twin(model, stated.value if stated else None)
     if stated:
         vocab = stated.value
+    elif (size := _patched(sheet)) is not None:
+        vocab = size
+        sheet.draft.note("vocabulary", size, "--patch-tokenizer-type's, and --extra-vocab-size")
     elif tokenizer and (size := _vocabulary_of(str(tokenizer[1].value))):
         vocab = size
         sheet.draft.note("vocabulary", size, f"that of the tokenizer {tokenizer[1].value}")
@@ -257,6 +285,16 @@ def _with_vocabulary(sheet: Sheet, model: Model) -> Model:
     if alike is not None:
         return replace(model, name=alike.name, vocab=vocab)
     return replace(model, name=f"megatron-{model.n_layers}x{model.d_model}", vocab=vocab)
+
+
+def _patched(sheet: Sheet) -> int | None:
+    """Pai-Megatron-Patch's way of saying a vocabulary; None where it is not used."""
+    kind = sheet.raw("patch-tokenizer-type")
+    more = sheet.integer("extra-vocab-size", into="rows added to the vocabulary", low=0)
+    if kind is None or more is None or str(kind[1].value) not in PATCHED:
+        return None
+    sheet.record(*kind, "vocabulary")
+    return PATCHED[str(kind[1].value)] + more.value
 
 
 def _vocabulary_of(tokenizer: str) -> int | None:

@@ -73,7 +73,7 @@ def _run_script(source: Source, context: Context, draft: Draft) -> dict[str, Set
     best: dict[str, Setting] = {}
     named = launch.found.environment.exported.get("CONFIG_FILE")
     for command in launch.found.commands:
-        settings = as_settings(command.words, source.path)
+        settings = as_settings(command.words, source.path, launch.found.environment)
         titan = {k: s for k, s in settings.items() if k.split(".")[0] in SECTIONS and "." in k}
         if len(titan) >= len(best):
             best = titan

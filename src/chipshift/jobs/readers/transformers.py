@@ -78,7 +78,7 @@ def _command(source: Source, context: Context, draft: Draft) -> Sheet:
     launch = read_launch(source, context)
     best: dict[str, Setting] = {}
     for command in launch.found.commands:
-        settings = as_settings(program_words(command), source.path)
+        settings = as_settings(program_words(command), source.path, launch.found.environment)
         dashed = {f"--{key.replace('-', '_')}" for key in settings}
         if dashed & set(TELLTALES) and len(settings) >= len(best):
             best = settings

@@ -10,10 +10,14 @@ from chipshift.jobs.shell.nodes import HereDoc, Part, Word
 DEPTH = 30
 """Deepest nesting of substitutions, blocks and quotes that is read."""
 
+OPEN, CLOSE = "\ue000", "\ue001"
+"""Around what could not be resolved: a variable nothing sets, a command's output."""
+
 CONTINUED = "\ue002"
 """Stands for a backslash-newline inside a word: no text, one line further."""
 
-_PLAIN = re.compile(r"[^\s\\'\"$`;&|()<>]+")
+_UNRESOLVED = re.compile(f"{OPEN}[^{CLOSE}]*{CLOSE}")
+_PLAIN = re.compile(rf"[^\s\\'\"$`;&|()<>{OPEN}]+")
 _IN_QUOTES = re.compile(r"[^\\\"$`]+")
 _NAME = re.compile(r"[A-Za-z_][A-Za-z0-9_]*|[0-9@*#?$!-]")
 _BRACED = re.compile(r"([#!]?)([A-Za-z_][A-Za-z0-9_]*|[0-9]+|[@*#?$!-])(\[[^\]\n]*\])?")
@@ -140,7 +144,7 @@ class Cursor:
             return [self.dollar(quoted)]
         if here == "`":
             return [self._backticks(quoted)]
-        match = _PLAIN.match(self.text, self.at)
+        match = _UNRESOLVED.match(self.text, self.at) or _PLAIN.match(self.text, self.at)
         if match is None:
             self.at += 1
             return [Part("text", here, quoted)]

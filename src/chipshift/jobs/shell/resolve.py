@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import fnmatch
 import re
+import shlex
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field
 
@@ -29,6 +30,8 @@ from chipshift.jobs.shell.words import arithmetic, expand, expand_text
 
 LONGEST = 1_000_000
 """Characters of a launch script: real ones stay below a hundredth of it."""
+
+LONGEST_ARGUMENTS = 10_000
 
 _SHELLS = ("bash", "sh", "zsh", "/bin/bash", "/bin/sh", "/usr/bin/bash")
 _QUIET = (
@@ -83,7 +86,7 @@ def resolve(
     """Walk a script.
 
     Args:
-        fixed: ``--set`` values of variables.
+        fixed: ``--set`` values of variables; ``args`` holds the script's own arguments.
         preset: variables the scheduler sets (``SLURM_NNODES``).
         beside: texts of files given beside it, by base name, for ``source``.
 
@@ -97,10 +100,28 @@ def resolve(
         )
     env = Environment(dict(fixed or {}), file=file)
     env.variables.update(preset or {})
+    env.positional = _arguments(env, text)
     walker = _Walker(env, dict(beside or {}), file)
     walker.run(parse(text, file))
     walker.found.environment = env
     return walker.found
+
+
+def _arguments(env: Environment, text: str) -> list[Field]:
+    """The script's own arguments, as ``--set args='a b c'`` gives them.
+
+    Raises:
+        InputError: a quote in them is not closed.
+    """
+    if "args" not in env.fixed or re.search(r"\bargs\+?=", text):
+        return []
+    env.used_fixed.add("args")
+    try:
+        return [Field(word, 0) for word in shlex.split(env.fixed["args"][:LONGEST_ARGUMENTS])]
+    except ValueError:
+        raise InputError(
+            f"--set args is {env.fixed['args'][:60]}; expected words as the script is started with"
+        ) from None
 
 
 class _Walker:
@@ -220,6 +241,8 @@ class _Walker:
             return self.call(self.functions[name], words[1:])
         if name == "eval":
             return self.again(" ".join(w.text for w in words[1:]), words[0].line)
+        if name == "shift" and len(words) == 1:
+            self.env.positional = self.env.positional[1:]
         if name == "unset":
             for word in words[1:]:
                 self.env.variables.pop(word.plain, None)

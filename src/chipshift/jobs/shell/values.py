@@ -5,10 +5,7 @@ from __future__ import annotations
 import re
 from dataclasses import dataclass, field
 
-from chipshift.jobs.shell.lex import CONTINUED
-
-OPEN, CLOSE = "\ue000", "\ue001"
-"""Around what could not be resolved: a variable nothing sets, a command's output."""
+from chipshift.jobs.shell.lex import CLOSE, CONTINUED, OPEN
 
 _UNKNOWN = re.compile(f"{OPEN}([^{CLOSE}]*){CLOSE}")
 _GAP = re.compile(rf"[\s{CONTINUED}]+")
