@@ -7,11 +7,10 @@ import re
 
 from chipshift.errors import InputError
 from chipshift.jobs.shell.arith import Unsure, evaluate
-from chipshift.jobs.shell.lex import CONTINUED, Cursor
+from chipshift.jobs.shell.lex import CONTINUED, OPEN, Cursor
 from chipshift.jobs.shell.nodes import Part, Word
 from chipshift.jobs.shell.values import (
     MOST_TEXT,
-    OPEN,
     Environment,
     Field,
     Value,
