@@ -5,10 +5,8 @@ from typing import Any
 
 import pytest
 
-from chipshift.errors import InputError
 from chipshift.models.count import params, params_active, params_embedding
 from chipshift.models.hf import read_config
-from chipshift.models.items import item_flops
 from chipshift.models.preset import FOLDER, names, preset
 
 from .reference import built_config, count, count_diffusers
@@ -109,8 +107,3 @@ def test_gemma3n_is_its_text_its_ear_its_embedders_and_a_mobilenet(ear: dict[str
     assert params_embedding(model) == text.embedding + tables
     # 294,126,912: mobilenetv5_300m_enc of timm 1.0.31, counted on the meta device
     assert params(model) == text.total + tables + others + hears + 294_126_912
-
-
-def test_what_a_mobilenet_costs_is_not_made_up() -> None:
-    with pytest.raises(InputError, match="no FLOPs of its vision tower are known"):
-        item_flops(read_config(GEMMA_3N), {"tokens": 8, "audio": 8})

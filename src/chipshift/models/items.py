@@ -55,11 +55,6 @@ def item_work(model: Model, lengths: Mapping[str, int] | None = None) -> list[Wo
     Raises:
         InputError: a stack's positions are neither fixed nor given, or its ops are not known.
     """
-    for tower in model.towers:
-        if not tower.flops_known:
-            raise InputError(
-                f"{model.name}: no FLOPs of its {tower.name} tower are known, its parameters alone"
-            )
     given = dict(lengths or {})
     own = [_positions(model, tower.name, tower, given) for tower in model.towers]
     count = {tower.name: n for tower, n in zip(model.towers, own, strict=True)}

@@ -183,7 +183,6 @@ class Tower:
         tokens: positions that it sees for one item, None where the input decides.
         embedding_params: tables: tokens of its own, learned positions.
         other_params: class tokens, final norms and the like.
-        flops_known: False where only its parameters are, all of them among ``other_params``.
     """
 
     name: str
@@ -195,7 +194,6 @@ class Tower:
     projections: tuple[Projection, ...] = ()
     embedding_params: int = 0
     other_params: int = 0
-    flops_known: bool = True
 
 
 @dataclass(frozen=True)

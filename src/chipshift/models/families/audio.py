@@ -13,6 +13,7 @@ from chipshift.models.families import gemma, vision
 from chipshift.models.families.blocks import attention, feed_forward, heads_of, linear
 from chipshift.models.families.decoder import MOST_LAYERS, runs
 from chipshift.models.families.llama import phi3
+from chipshift.models.families.mobilenet import mobilenet_v5
 from chipshift.models.fields import Fields
 from chipshift.models.model import Conv, Layer, Model, Projection, Tower
 
@@ -120,27 +121,17 @@ def _phi4_thinning(a: Fields) -> tuple[tuple[Conv, ...], int]:
 
 
 MOST_TAPS = 10_000
-MOBILENET_V5_300M_PARAMS = 294_126_912
-"""Of ``mobilenetv5_300m_enc`` as timm 1.0.31 builds it, the only tower that Gemma 3n names."""
 
 
 def gemma3n(c: Fields) -> Model:
-    """Gemma 3n: the language model under ``text_config``, a conformer, MobileNet's parameters."""
+    """Gemma 3n: the language model under ``text_config``, a conformer, MobileNet V5."""
     text = gemma.gemma3n_text(c.part("text_config"))
     towers: tuple[Tower, ...] = ()
     if c.has("vision_config"):
         v = c.part("vision_config")
         v.text("architecture", default="mobilenetv5_300m_enc", choices=("mobilenetv5_300m_enc",))
         width = v.count("hidden_size", default=2048)
-        eye = Tower(
-            "vision",
-            width,
-            (),
-            (),
-            tokens=256,
-            other_params=MOBILENET_V5_300M_PARAMS,
-            flops_known=False,
-        )
+        eye = replace(mobilenet_v5(), d_model=width)
         towers += (_embedded(v, eye, text.d_model, 1),)
     if c.has("audio_config"):
         a = c.part("audio_config")
