@@ -12,6 +12,15 @@ from chipshift.jobs.job import Assumed, Given, TrainJob
 from chipshift.jobs.read import read_job
 from chipshift.jobs.write import to_toml
 from chipshift.models.hf import read_config
+from tests.models.reference_configs import (
+    DECODERS,
+    DIFFUSION,
+    GEMMA_3N,
+    HEARING,
+    HYBRIDS,
+    MULTIMODAL,
+    OTHERS,
+)
 
 EXAMPLE = "examples/llama3-8b.toml"
 
@@ -170,3 +179,16 @@ def test_the_example_validates_against_the_published_schema() -> None:
 
     schema = json.loads(Path("docs/job.schema.json").read_text())
     jsonschema.validate(tomllib.loads(Path(EXAMPLE).read_text()), schema)
+
+
+EVERY = [*DECODERS, *HYBRIDS, *MULTIMODAL, *HEARING, *OTHERS, *DIFFUSION, ("gemma3n", GEMMA_3N)]
+
+
+@pytest.mark.parametrize("config", [row[1] for row in EVERY], ids=[row[0] for row in EVERY])
+def test_every_kind_of_model_survives_being_written_whole(
+    tmp_path: Path, config: dict[str, object]
+) -> None:
+    model = read_config(config, name="whole")
+    job = read(tmp_path, HEAD + JOB)
+    again = read(tmp_path, to_toml(replace(job, model=model)))
+    assert replace(again.model, defaults=()) == replace(model, defaults=())

@@ -89,7 +89,7 @@ def _table(name: str, table: Mapping[str, Any], array: bool = False) -> str:
     for key, value in table.items():
         if isinstance(value, Mapping):
             nested.append(_table(f"{name}.{_key(key)}", value))
-        elif isinstance(value, list) and value and isinstance(value[0], Mapping):
+        elif isinstance(value, (list, tuple)) and value and isinstance(value[0], Mapping):
             nested += [_table(f"{name}.{_key(key)}", entry, array=True) for entry in value]
         else:
             plain.append(f"{_key(key)} = {_value(value)}")
