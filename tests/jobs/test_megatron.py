@@ -10,6 +10,7 @@ from chipshift.jobs.job import Assumed, Given, TrainJob
 from chipshift.jobs.read import read_job
 from chipshift.machines.names import parse_machine
 from chipshift.models.count import params
+from chipshift.models.model import MoeMlp
 from chipshift.models.preset import preset
 
 SCRIPT = """#!/bin/bash
@@ -293,3 +294,50 @@ def test_a_vision_towers_key_is_no_misspelt_one(tmp_path: Path) -> None:
     file.write_text(PATCHED.replace("--bf16", "--bf16 --patch-size 16"))
     job = read_job([str(file)], overrides={"args": "7B 1"})
     assert any(entry.key == "patch-size" and entry.matters for entry in job.ignored)
+
+
+FORK = """#!/bin/bash
+ZERO=1
+config_json="ds.$SLURM_JOBID.json"
+cat <<EOT > $config_json
+{"train_micro_batch_size_per_gpu": 2, "zero_optimization": {"stage": $ZERO}}
+EOT
+ARGS="--num-layers 4 --hidden-size 64 --num-attention-heads 4 --num-key-value-heads 2 \\
+  --seq-length 128 --max-position-embeddings 128 --vocab-file v.json --micro-batch-size 2 \\
+  --global-batch-size 32 --fp16 --checkpoint-activations EXPERTS"
+srun bash -c 'python -m torch.distributed.launch --nproc_per_node 8 --nnodes 1 pretrain_gpt.py \\
+  $ARGS --deepspeed --deepspeed_config $config_json --zero-stage 0'
+"""
+
+
+def fork(folder: Path, experts: str = "", text: str = FORK) -> TrainJob:
+    file = folder / "run.sh"
+    file.write_text(text.replace("EXPERTS", experts))
+    return resolve_machine(read_job([str(file)]), parse_machine("a100*8"))
+
+
+def test_megatron_deepspeed_keeps_to_its_deepspeed_file(tmp_path: Path) -> None:
+    job = fork(tmp_path)
+    assert job.plan is not None
+    # the file that the script writes says stage 1; the argument's 0 is only a default
+    assert (job.plan.value.optimizer_sharding, job.plan.value.dp) == ("zero1", 8)
+    assert job.plan.value.remat == "full"  # each layer whole, as --checkpoint-activations was
+    kinds = {flag.kind for flag in job.flags}
+    assert "deepspeed" in kinds and "transformer_engine" not in kinds
+    whole = fork(tmp_path, text=FORK.replace("ZERO=1", "ZERO=3"))
+    assert whole.plan is not None and (whole.plan.value.fsdp, whole.plan.value.dp) == (8, 1)
+
+
+def test_megatron_deepspeeds_experts_sit_in_every_second_layer(tmp_path: Path) -> None:
+    sparse = fork(tmp_path, "--num-experts 8 --moe-expert-parallel-size 4")
+    kinds = [layer.mlp for layer, count in sparse.model.layers for _ in range(count)]
+    routed = [mlp for mlp in kinds if isinstance(mlp, MoeMlp)]
+    assert len(routed) == 2 and routed[0].experts == 8 and routed[0].top_k == 1
+    assert sparse.plan is not None and sparse.plan.value.ep == 4
+    attention = sparse.model.layers[0][0].attention
+    assert attention is not None and attention.kv_heads == 2
+    dense = fork(tmp_path, "--num-experts 1 --moe-loss-coeff 0.01 --moe-expert-parallel-size 1")
+    assert not any(isinstance(layer.mlp, MoeMlp) for layer, _ in dense.model.layers)
+    mixed = fork(tmp_path, "--num-experts 8 16 --mlp-type residual")
+    told = {entry.key: entry.why for entry in mixed.ignored if entry.matters}
+    assert "8, 16 experts" in told["num-experts"] and "mlp-type" in told

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import re
 from collections.abc import Mapping
+from dataclasses import replace
 
 from chipshift.errors import InputError
 from chipshift.jobs.context import Context
@@ -22,6 +23,7 @@ from chipshift.jobs.launch import (
     read_launch,
 )
 from chipshift.jobs.overrides import Overrides
+from chipshift.jobs.readers.megatron_deepspeed import translate
 from chipshift.jobs.readers.megatron_flags import put_flags, put_ignored
 from chipshift.jobs.readers.megatron_model import build
 from chipshift.jobs.readers.megatron_stages import put_stages
@@ -59,6 +61,7 @@ def read(source: Source, context: Context) -> Draft:
     )
     settings = as_settings(words, source.path, launch.found.environment)
     lay_over(settings, context.overrides)
+    translate(settings, draft, context, launch.found.environment.files)
     sheet = Sheet(settings, draft)
     put_machine(draft, launch)
     put_environment(draft, launch)
@@ -221,7 +224,9 @@ def _data_parallel(sheet: Sheet) -> None:
     instances = sheet.integer("num-distributed-optimizer-instances", into="groups of sharding")
     own = megatron_fsdp is not None and megatron_fsdp.value
     shards = strategy is not None and strategy.value == "optim_grads_params"
+    zero = sheet.integer("zero-stage", into="DeepSpeed's ZeRO stage", low=0, high=3)
     whole = (torch_fsdp is not None and torch_fsdp.value) or (own and shards)
+    whole = whole or (zero is not None and zero.value == 3)
     axis = "fsdp" if whole else "dp"
     draft.open_axis = axis
     draft.put(axis, Given(1, draft.file))
@@ -232,6 +237,8 @@ def _data_parallel(sheet: Sheet) -> None:
     kind, line = "none", None
     if distributed and distributed.value:
         kind, line = "zero1", distributed.line
+    if zero is not None:
+        kind, line = ("none", "zero1", "zero2", "none")[zero.value], zero.line
     if own and strategy is not None:
         kind = {"no_shard": "none", "optim": "zero1", "optim_grads": "zero2"}.get(
             strategy.value, kind
@@ -261,8 +268,13 @@ def _remat(sheet: Sheet) -> None:
     granularity = sheet.text(
         "recompute-granularity", into="rematerialisation", choices=("full", "selective")
     )
-    short = sheet.boolean("recompute-activations", "checkpoint-activations", into="selective")
-    method = sheet.text("recompute-method", into="which layers", choices=("uniform", "block"))
+    short = sheet.boolean("recompute-activations", into="selective")
+    old = sheet.boolean("checkpoint-activations", into="full")  # before selective there was this
+    methods = ("recompute-method", "activations-checkpoint-method")
+    method = sheet.text(*methods, into="which layers", choices=("uniform", "block"))
+    if granularity is None and ((old and old.value) or methods[1] in sheet.settings):
+        stated = old or method
+        granularity = replace(stated, value="full") if stated else None
     count = sheet.integer("recompute-num-layers", into="layers", low=0, high=10**6)
     modules = sheet.strings("recompute-modules", into="what is recomputed")
     stated = granularity or short

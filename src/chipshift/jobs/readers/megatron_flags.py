@@ -69,6 +69,8 @@ def put_ignored(sheet: Sheet) -> None:
         True,
         "layers other than attention and feed-forward are not read from Megatron arguments",
     )
+    ulysses = "DeepSpeed's sequence parallelism is not read"
+    sheet.ignore(("ds-sequence-parallel-*",), True, ulysses)
     tower = ("patch-size", "patch-dim", "vision-*", "img-h", "img-w", "num-image-embeddings")
     sheet.ignore(tower, True, "a vision tower is not read from Megatron arguments")
     sheet.ignore(("freeze-*", "lora-*"), True, "frozen parts are not read")

@@ -272,7 +272,7 @@ class _Walker:
                 cursor = Cursor(text, document.line, file=self.file)
                 text = expand_text(cursor.document(), self.env).text
             if node.output is not None and name in ("cat", "tee"):
-                target = expand_text(node.output, self.env).plain.rsplit("/", 1)[-1]
+                target = expand_text(node.output, self.env).shown.rsplit("/", 1)[-1]
                 self.env.files[target] = Field(text, 0).shown
             elif name in (*_SHELLS, "sbatch", "srun", "ssh", "pdsh"):
                 self.again(text, document.line)
