@@ -8,7 +8,6 @@ from __future__ import annotations
 
 import re
 from collections.abc import Mapping
-from dataclasses import replace
 
 from chipshift.errors import InputError
 from chipshift.jobs.context import Context
@@ -273,8 +272,8 @@ def _remat(sheet: Sheet) -> None:
     methods = ("recompute-method", "activations-checkpoint-method")
     method = sheet.text(*methods, into="which layers", choices=("uniform", "block"))
     if granularity is None and ((old and old.value) or methods[1] in sheet.settings):
-        stated = old or method
-        granularity = replace(stated, value="full") if stated else None
+        given = old or method
+        granularity = Given("full", given.file, given.line) if given else None
     count = sheet.integer("recompute-num-layers", into="layers", low=0, high=10**6)
     modules = sheet.strings("recompute-modules", into="what is recomputed")
     stated = granularity or short
