@@ -13,6 +13,16 @@ from chipshift.models.count import params
 
 LLAMA = "model_name_or_path: meta-llama/Llama-3.1-8B\n"
 TRL = LLAMA + "per_device_train_batch_size: 2\nmax_length: 1024\nbf16: true\ndtype: bfloat16\n"
+TUNE = """
+model:
+  _component_: torchtune.models.llama3_1.{builder}
+  {lora}
+tokenizer: {{max_seq_len: 1024}}
+batch_size: 4
+loss: {{_component_: torchtune.rlhf.loss.{loss}}}
+optimizer: {{_component_: torch.optim.AdamW}}
+dtype: bf16
+"""
 LORA = "use_peft: true\nlora_r: 8\nlora_target_modules: [q_proj, v_proj]\n"
 
 
@@ -92,6 +102,7 @@ def test_a_script_says_it_by_its_configuration(
         ("accelerate launch trl/scripts/dpo.py", "dpo"),
         ("accelerate launch examples/scripts/orpo.py", "orpo"),
         ("trl kto", "kto"),
+        ("python examples/scripts/online_dpo.py", "lm"),
         ("python examples/scripts/reward_modeling.py", "reward"),
         ("trl sft", "lm"),
     ],
@@ -99,12 +110,10 @@ def test_a_script_says_it_by_its_configuration(
 def test_a_command_says_it_by_its_program(tmp_path: Path, program: str, loss: str) -> None:
     text = (
         f"#!/bin/bash\n{program} --model_name_or_path meta-llama/Llama-3.1-8B --bf16 true "
-        "--per_device_train_batch_size 2 --max_length 1024 --output_dir o --beta 0.1\n"
+        "--per_device_train_batch_size 2 --max_length 1024 --output_dir o"
     )
-    found = read(
-        tmp_path, text.replace(" --beta 0.1", "" if loss == "lm" else " --beta 0.1"), "r.sh"
-    )
-    assert found.loss == loss
+    text += "\n" if program == "trl sft" else " --beta 0.1\n"
+    assert read(tmp_path, text, "run.sh").loss == loss
 
 
 def test_a_program_beside_its_yaml_beats_the_guess_from_a_shared_key(tmp_path: Path) -> None:
@@ -114,10 +123,19 @@ def test_a_program_beside_its_yaml_beats_the_guess_from_a_shared_key(tmp_path: P
     assert (job.loss, job.reference, microbatch(job)) == ("orpo", "none", 4)
 
 
+def test_a_runs_own_name_tells_losses_apart_that_share_their_keys(tmp_path: Path) -> None:
+    job = read(tmp_path, TRL + "beta: 0.05\noutput_dir: data/zephyr-orpo-8b\n")
+    assert job.loss == "orpo"
+    assert [why for _, value, why in job.assumed if value == "orpo" and "output_dir" in why]
+    # a part of a word is not the loss
+    assert read(tmp_path, TRL + "beta: 0.05\nrun_name: scorpo\n").loss == "dpo"
+
+
 @pytest.mark.parametrize(
     "text",
     [
         TRL + "num_generations: 8\n",
+        TUNE.format(builder="llama3_1_8b", lora="", loss="GRPOSimpleLoss"),
         LLAMA + "stage: ppo\ncutoff_len: 512\nfinetuning_type: full\n"
         "per_device_train_batch_size: 1\nreward_model: saves/reward\n",
     ],
@@ -136,6 +154,11 @@ FACTORY = LLAMA + "cutoff_len: 2048\nper_device_train_batch_size: 1\nbf16: true\
     [
         ("stage: dpo\nfinetuning_type: lora\npref_loss: sigmoid\n", "dpo", "base"),
         ("stage: dpo\nfinetuning_type: lora\nref_model: path/to/sft\n", "dpo", "bf16"),
+        (
+            "stage: dpo\nfinetuning_type: lora\nref_model: path/to/sft\n"
+            "ref_model_quantization_bit: 8\n",
+            *("dpo", "int8"),
+        ),
         ("stage: dpo\nfinetuning_type: full\ndeepspeed: ds_z3.json\n", "dpo", "bf16"),
         ("stage: dpo\nfinetuning_type: lora\npref_loss: orpo\n", "orpo", "none"),
         ("stage: dpo\nfinetuning_type: lora\npref_loss: simpo\n", "simpo", "none"),
@@ -176,18 +199,6 @@ AXOLOTL = (
 def test_axolotl(tmp_path: Path, more: str, loss: str, reference: str) -> None:
     job = read(tmp_path, AXOLOTL + more)
     assert (job.loss, job.reference) == (loss, reference)
-
-
-TUNE = """
-model:
-  _component_: torchtune.models.llama3_1.{builder}
-  {lora}
-tokenizer: {{max_seq_len: 1024}}
-batch_size: 4
-loss: {{_component_: torchtune.rlhf.loss.{loss}}}
-optimizer: {{_component_: torch.optim.AdamW}}
-dtype: bf16
-"""
 
 
 @pytest.mark.parametrize(

@@ -49,7 +49,6 @@ ALIKE = {
     **dict.fromkeys(("ipo", "hinge", "rso", "sigmoid", "robust", "apo_zero", "apo_down"), "dpo"),
     **dict.fromkeys(("exo_pair", "nca_pair", "bco_pair", "sppo_hard", "aot", "aot_pair"), "dpo"),
     **dict.fromkeys(("aot_unpaired", "discopop", "kto_pair", "sigmoid_norm"), "dpo"),
-    **dict.fromkeys(("bco", "kto_unpaired"), "kto"),
     "cpo": "simpo",
     "rm": "reward",
     "reward_modeling": "reward",

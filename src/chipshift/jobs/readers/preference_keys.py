@@ -29,8 +29,11 @@ SHARED = ("beta", "max_prompt_length")
 SAMPLING = ("num_generations", "num_ppo_epochs", "max_completion_length", "missing_eos_penalty")
 """Keys of GRPOConfig, RLOOConfig and PPOConfig, which sample what they train on."""
 PLAIN = ("pt", "pretrain", "sft")
+SAMPLED = "training on answers that the model samples"
 
-_PROGRAM = re.compile(r"(?:^|[/_])(dpo|kto|orpo|cpo|simpo|reward_modeling|grpo|ppo|rloo)\w*\.py$")
+_PROGRAM = re.compile(
+    r"(?:^|[/_])(online_dpo|dpo|kto|orpo|cpo|simpo|reward_modeling|grpo|ppo|rloo)\w*\.py$"
+)
 _CONFIG = re.compile(r"(?:^|\.)(DPO|KTO|ORPO|CPO|Reward|GRPO|PPO|RLOO|OnlineDPO)Config$")
 
 
@@ -72,7 +75,7 @@ def say_sampled(draft: Draft, told: str) -> None:
     draft.note(
         "task",
         "sft",
-        f"{told} is of training on answers that the model samples: sampling them, scoring them and "
+        f"{told} is of {SAMPLED}: sampling them, scoring them and "
         "a reference are not counted, the step on them is",
     )
 
@@ -106,7 +109,7 @@ def put_loss(sheet: Sheet, stage: Given[str] | None) -> None:
 def _by_keys(sheet: Sheet) -> None:
     """The loss by a key that it alone has; where several share it, DPO is taken, and said."""
     draft = sheet.draft
-    if draft.get("loss") is not None:
+    if draft.get("loss") is not None or any(SAMPLED in why for _, _, why in draft.assumed):
         return
     for name, keys in TELLING:
         if key := next((key for key in keys if _on(sheet, key)), ""):
@@ -116,8 +119,19 @@ def _by_keys(sheet: Sheet) -> None:
             draft.put("loss", Given(name, setting.file, setting.line))
             return
     if key := next((key for key in SHARED if _on(sheet, key)), ""):
-        why = f"{key} is a key of DPO, KTO and ORPO alike; --set loss=NAME for another"
-        draft.put("loss", Assumed("dpo", why))
+        name, told = _by_run(sheet)
+        why = f"{key} is a key of DPO, KTO and ORPO alike{told}; --set loss=NAME for another"
+        draft.put("loss", Assumed(name, why))
+
+
+def _by_run(sheet: Sheet) -> tuple[str, str]:
+    """The loss in a run's own name, and where (``output_dir: data/zephyr-orpo``); else DPO."""
+    for key in ("output_dir", "run_name", "hub_model_id"):
+        setting = sheet.settings.get(key)
+        words = re.split(r"[^a-z]+", str(setting.value).lower()) if setting is not None else []
+        if name := next((n for n in ("kto", "orpo", "simpo", "cpo") if n in words), ""):
+            return known_loss(name), f", and {key} names {name.upper()}"
+    return "dpo", ""
 
 
 def _on(sheet: Sheet, key: str) -> bool:
@@ -132,6 +146,11 @@ def _put_reference(sheet: Sheet) -> None:
         if off is not None and off.value:
             sheet.draft.put("reference", Given(NO_REFERENCE, off.file, off.line))
             return
+    bits = sheet.integer("ref_model_quantization_bit", into="bits of the reference's weights")
+    if bits is not None:
+        dtype = "int4" if bits.value <= 4 else "int8"
+        sheet.draft.put("reference", Given(dtype, bits.file, bits.line))
+        return
     own = sheet.raw("ref_model", "ref_model_name_or_path", "rl_adapter_ref_model")
     if own is not None and own[1].value is not None and as_boolean(own[1].value) is not False:
         sheet.record(*own, "reference")

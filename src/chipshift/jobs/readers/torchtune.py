@@ -119,8 +119,8 @@ def _loss(draft: Draft, loss: Given[str] | None) -> None:
     name = loss.value.rsplit(".", 1)[-1].removesuffix("Loss").lower()
     if known_loss(name):
         draft.put("loss", Given(known_loss(name), loss.file, loss.line))
-    elif name in GENERATES:
-        say_sampled(draft, name)
+    elif sampled := next((word for word in GENERATES if word in name), ""):
+        say_sampled(draft, sampled)
 
 
 def _precision(sheet: Sheet) -> None:
