@@ -276,6 +276,8 @@ def test_the_commands_show_it(tmp_path: Path, capsys: pytest.CaptureFixture[str]
         assert run([command[0], str(file), *command[1:], "--json"]) == 0
         found = json.loads(capsys.readouterr().out)["job"]
         assert (found["loss"], found["reference"]) == ("dpo", "bf16")
+    assert run(["assess", str(file), "--on", "h100*8", "--to", "v6e:4x4"]) == 0
+    assert "DPO, 32,768 tokens a step" in " ".join(capsys.readouterr().out.split())
     explain = ["--on", "h100*8", "--explain", "model_flops_per_token"]
     assert run(["estimate", str(file), *explain]) == 0
     assert "reference_forwards" in capsys.readouterr().out

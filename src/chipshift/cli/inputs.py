@@ -37,7 +37,9 @@ Model = Annotated[str, typer.Option("--model", help="Preset name or config.json 
 Torch = Annotated[
     str, typer.Option("--torch", help="MODULE:FUNCTION that builds your nn.Module; it is run.")
 ]
-Set = Annotated[list[str], typer.Option("--set", help="KEY=VALUE that the files leave open.")]
+Set = Annotated[
+    list[str], typer.Option("--set", help="KEY=VALUE over the files, e.g. nodes=4, loss=dpo.")
+]
 Json = Annotated[bool, typer.Option("--json", help="Print one JSON object.")]
 Explain = Annotated[
     str, typer.Option("--explain", help="Print the derivation of a figure, by its dotted path.")

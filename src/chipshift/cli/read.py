@@ -23,7 +23,9 @@ def command(
     ] = "",
     set_: Annotated[
         list[str] | None,
-        typer.Option("--set", metavar="KEY=VALUE", help="Lay a setting over the file's."),
+        typer.Option(
+            "--set", metavar="KEY=VALUE", help="Lay a setting over the file's, such as loss=dpo."
+        ),
     ] = None,
     on: Annotated[
         str | None, typer.Option(metavar="MACHINE", help="The machine it runs on now.")

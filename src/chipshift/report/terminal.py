@@ -26,6 +26,7 @@ from chipshift.report.words import (
     does_not_fit,
     grouped,
     item_cost,
+    loss_words,
     nothing_to_relearn,
     place,
     verdict_words,
@@ -83,7 +84,8 @@ def screen(answer: Mapping[str, Any], width: int = WIDTH, html: str = "") -> Ite
 def _head(answer: Mapping[str, Any], width: int) -> Iterator[Line]:
     job, present = answer["job"], answer["from"]
     words = (
-        f": {job['framework']}, {job['tokens_per_step']:,} tokens a step in sequences of "
+        f": {job['framework']}, {loss_words(job)}{job['tokens_per_step']:,} tokens a step in "
+        "sequences of "
         f"{job['seq_len']:,}, on {present['machine']['name']} now"
     )
     name = cut(job["name"], width - 40)

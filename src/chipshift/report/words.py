@@ -52,6 +52,12 @@ def headline(answer: Mapping[str, Any]) -> str:
     return text[:1].upper() + text[1:]
 
 
+def loss_words(job: Mapping[str, Any]) -> str:
+    """What the loss is of where it is not every token's next, for a list: ``DPO, ``."""
+    loss = job.get("loss", "lm")
+    return "" if loss == "lm" else f"{'reward model' if loss == 'reward' else loss.upper()}, "
+
+
 def best_first(targets: Sequence[dict[str, Any]]) -> list[dict[str, Any]]:
     """Targets by verdict, the best first; in the order asked about where it is the same."""
     return sorted(targets, key=lambda t: list(VERDICTS).index(t["verdict"]))
