@@ -20,6 +20,7 @@ LLAMA_8B = ("examples/llama3-8b-torchtitan.toml", "h100*128")
 LLAMA_70B = ("examples/llama3-70b-megatron.sh", "h100*512")
 MIXTRAL = ("examples/mixtral-8x7b-megatron.sh", "h100*128")
 DEEPSEEK = ("examples/deepseek-v3-megatron.sh", "h100*1024")
+DPO = ("examples/llama3-8b-dpo-trl.yaml", "h100*32")
 
 # one plan of each kind of axis a machine, the job's own on its present one
 RUNS = [
@@ -35,6 +36,8 @@ RUNS = [
     (DEEPSEEK, "", None),
     (DEEPSEEK, "v6e:16x16*4", Plan(fsdp=256, dp=4, ep=64, accumulation=8)),
     (DEEPSEEK, "v7x:8x8x8", Plan(fsdp=1024, ep=64, accumulation=8)),
+    (DPO, "", None),
+    (DPO, "v6e:8x16", Plan(fsdp=32, tp=4, microbatch=2, accumulation=16)),
 ]
 
 
