@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import ast
 import re
+import warnings
 
 from chipshift.errors import InputError
 from chipshift.jobs.source import Source
@@ -22,6 +24,13 @@ _YAML_KEY = re.compile(
 _IMPORTS = re.compile(r"^(?:import|from)[ \t]+\w[\w.]*(?:[ \t]+(?:import|as)\b.*)?$", re.M)
 _PYTHON = re.compile(r"^[ \t]*(?:import|from|def|class|@)[ \t]*\w", re.M)
 _LIGHTNING = re.compile(r"^[ \t]*(?:import|from)[ \t]+(?:pytorch_)?lightning\b", re.M)
+_NEMO_COMMAND = re.compile(r"\bnemo[ \t]+llm[ \t]+(?:pretrain|finetune)\b.*--factory", re.S)
+_COMMANDS = re.compile(r"parse_args\(|add_argument\(|ArgumentParser\(|TrlParser\(")
+_ARGUMENTS = re.compile(
+    r"^(?![ \t]*class ).*\b\w*(?:TrainingArguments|"
+    r"(?:SFT|DPO|GRPO|RLOO|PPO|ORPO|KTO|CPO|GKD|Reward)Config)\(",
+    re.M,
+)
 _LITGPT = re.compile(r"\blitgpt[ \t]+(?:pretrain|finetune\w*)\b")
 _LIGHTNING_COMMAND = re.compile(
     r"--(?:accumulate_grad_batches|trainer\.(?:devices|strategy|precision|num_nodes))\b|"
@@ -142,17 +151,36 @@ def recognise(source: Source) -> str:
             f"{source.path} is a Python script that takes its settings from its command line; "
             "expected the command or the shell script that starts it, or its YAML"
         )
+    python = is_python(text)
     form = (
         _json(text)
         or _toml(text)
-        or _script(text)
+        or ("" if python else _script(text))
         or _python(text)
         or _yaml(text)
-        or _wrapper(text)
+        or ("" if python else _wrapper(text))
     )
+    if not form and python and _COMMANDS.search(text):
+        raise InputError(
+            f"{source.path} is a Python script that takes its settings from its command line; "
+            "expected the command or the shell script that starts it, or its YAML"
+        )
     if not form:
         raise InputError(f"{source.path} is in no format known here; expected {KNOWN}")
     return form
+
+
+def is_python(text: str) -> bool:
+    """A Python script, whatever commands its documentation shows."""
+    if not _IMPORTS.search(text) or re.match(r"#!.*sh\b", text):
+        return False
+    try:
+        with warnings.catch_warnings():
+            warnings.simplefilter("ignore")
+            ast.parse(text)
+    except (SyntaxError, RecursionError, MemoryError, ValueError):
+        return False
+    return True
 
 
 def _takes_arguments(text: str) -> bool:
@@ -202,6 +230,8 @@ def _script(text: str) -> str:
         return "maxtext"
     if not _IMPORTS.search(text) and _LITGPT.search(text):
         return "litgpt"
+    if not _IMPORTS.search(text) and _NEMO_COMMAND.search(text):
+        return "nemo_command"
     if re.search(r"--(?:training|parallelism|job|model)\.\w+|run_train\.sh", text):
         return "torchtitan"
     if _TRAINER_COMMAND.search(text):
@@ -233,7 +263,7 @@ def _python(text: str) -> str:
         return "torchtitan_recipe"
     if re.search(r"\bimport[^\n]*(?:megatron\.bridge|nemo)|from (?:megatron\.bridge|nemo)", text):
         return "nemo"
-    if re.search(r"\b\w*(?:TrainingArguments|(?:SFT|DPO|GRPO|ORPO|KTO|CPO|Reward)Config)\(", text):
+    if _ARGUMENTS.search(text):
         return "transformers"
     return ""
 

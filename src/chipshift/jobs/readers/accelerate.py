@@ -140,6 +140,10 @@ def _parallelism(sheet: Sheet) -> None:
         size = sheet.integer(base + name, into=field)
         if size is not None:
             draft.put(field, size)
+    split = sheet.integer(base + "sp_size", into="cp")
+    if split is not None and split.value > 1:
+        draft.put("cp", split)
+        draft.note("cp_kind", "ring", "Ulysses' exchange of heads is taken as a ring")
     if draft.given("fsdp"):
         draft.values.pop("sharding", None)
     sheet.ignore(("parallelism_config.*",), False, "does not change time or memory here")

@@ -15,8 +15,9 @@ from chipshift.jobs.readers.config_model import put_config_model
 from chipshift.jobs.readers.hf_args import put_model
 from chipshift.jobs.readers.optimizer_name import put_optimizer_named
 from chipshift.jobs.readers.yaml_sheet import yaml_sheet
-from chipshift.jobs.settings import Sheet
+from chipshift.jobs.settings import Setting, Sheet, as_boolean, as_integer
 from chipshift.jobs.source import Source
+from chipshift.models.lora import ALL_LINEAR, Lora
 
 KEYS = {
     "model.hidden_dim": "hidden_size",
@@ -43,13 +44,17 @@ def read(source: Source, context: Context) -> Draft:
     draft.put(
         "seq_len",
         sheet.integer(
-            "model.seq_len", "model.max_seq_len", "max_seq_len", "train_seq_len", into="length"
+            "max_train_length",
+            "train_seq_len",
+            "model.seq_len",
+            "model.max_seq_len",
+            "max_seq_len",
+            into="length",
         ),
     )
     family = str(getattr(sheet.settings.get("model.type"), "value", "gpt2"))
     draft.assume("seq_len", 1024 if family.startswith("gpt2") else 2048, "Levanter's default")
-    draft.put("global_batch", sheet.integer("trainer.train_batch_size", into="global batch"))
-    draft.assume("global_batch", 512, "Levanter's default train_batch_size")
+    _batch(sheet)
     _axes(sheet)
     _precision(sheet)
     again = sheet.raw("model.gradient_checkpointing")
@@ -78,20 +83,46 @@ def read(source: Source, context: Context) -> Draft:
     return draft
 
 
+def _batch(sheet: Sheet) -> None:
+    """A number; a schedule of steps and numbers, whose last is taken; -1: as many as fit at once.
+
+    Source: Levanter, docs/reference/Configuration.md ("Batch size") and trainer.py, 2025.
+    """
+    key = "trainer.train_batch_size"
+    found = sheet.settings.get(key)
+    if found is not None and isinstance(found.value, list) and found.value:
+        steps = [step for step in found.value if isinstance(step, dict)]
+        last = max(steps, key=lambda step: as_integer(step.get("start")) or 0, default={})
+        sheet.settings[key] = Setting(last.get("value"), found.file, found.line)
+        shown = ", ".join(f"{s.get('value')} from step {s.get('start')}" for s in steps[:6])
+        sheet.draft.note("global batch", last.get("value"), f"the last of a schedule: {shown}")
+    sheet.draft.put("global_batch", sheet.integer(key, into="global batch", none=(-1,)))
+    if found is not None and found.value == -1:
+        return
+    sheet.draft.assume("global_batch", 512, "Levanter's default train_batch_size")
+
+
 def _model(sheet: Sheet, context: Context) -> None:
     draft = sheet.draft
     kind = sheet.text("model.type", into="kind of model")
     family = (kind.value if kind else "gpt2").lower()
     use_hub = sheet.boolean("use_hf_model_config", into="the hub's config")
-    hub = ("initialize_from_hf", "model.reference_checkpoint", "data.tokenizer")
-    if use_hub is not None and use_hub.value:
+    hub = (
+        *("initialize_from_hf", "model.reference_checkpoint", "data.tokenizer", "tokenizer"),
+        "model_name_or_path",
+    )
+    shaped = any(key.startswith("model.") for key in sheet.settings)
+    start = getattr(sheet.settings.get(hub[0]), "value", None)
+    named = isinstance(start, str) and as_boolean(start) is None
+    _adapters(sheet)
+    if (use_hub is not None and use_hub.value) or (named and not shaped):
         put_model(sheet, context, *hub[:1])
         if draft.get("model") is not None:
             return
     vocabulary = Draft(draft.file, "levanter")
     from chipshift.jobs.readers.hf_args import put_model_named
 
-    for key in hub[1:]:
+    for key in hub if named else hub[1:]:
         setting = sheet.settings.get(key)
         if setting is not None and isinstance(setting.value, str) and not vocabulary.get("model"):
             put_model_named(vocabulary, setting.value, setting)
@@ -118,6 +149,23 @@ def _model(sheet: Sheet, context: Context) -> None:
         return
     if rows is None:
         draft.note("vocabulary", base["vocab_size"], "the tokenizer's size is not known here")
+
+
+def _adapters(sheet: Sheet) -> None:
+    """Levanter's LoRA: rank 8 on every linear map where nothing else is said."""
+    draft = sheet.draft
+    start = sheet.settings.get("initialize_from_hf")
+    if start is not None and start.value not in (None, False):
+        draft.put("task", Given("sft", start.file, start.line))
+    told = next((k for k in sheet.settings if k == "peft_save_path" or k.startswith("lora.")), "")
+    if not told:
+        return
+    place = sheet.settings[told]
+    rank = sheet.integer("lora.r", into="rank of the adapters")
+    names = sheet.strings("lora.target_modules", into="adapters")
+    targets = tuple(names.value) if names else (ALL_LINEAR,)
+    lora = Lora(rank=rank.value if rank else 8, targets=targets)
+    draft.put("lora", Given(lora, place.file, place.line))
 
 
 def _axes(sheet: Sheet) -> None:

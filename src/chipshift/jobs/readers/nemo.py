@@ -11,11 +11,14 @@ import re
 
 from chipshift.jobs.context import Context
 from chipshift.jobs.draft import Draft
+from chipshift.jobs.job import Given, Ignored
 from chipshift.jobs.readers.bridge import read_recipe
+from chipshift.jobs.readers.hf_args import put_model_named
 from chipshift.jobs.readers.megatron_core import PASSED, RENAMED, fill, pass_on, put_precision
 from chipshift.jobs.readers.yaml_sheet import yaml_sheet
 from chipshift.jobs.settings import Setting, Sheet
 from chipshift.jobs.source import Source
+from chipshift.models.lora import ALL_LINEAR, Lora
 
 YAML_WORDS = frozenset(
     {
@@ -25,6 +28,19 @@ YAML_WORDS = frozenset(
     }
 )
 """Keys of version 1's YAML whose values are read here rather than passed on."""
+
+MAPS = {
+    "attention_qkv": ("q_proj", "k_proj", "v_proj"),
+    "attention_dense": ("o_proj",),
+    "mlp_fc1": ("gate_proj", "up_proj"),
+    "mlp_fc2": ("down_proj",),
+    "attention": ("q_proj", "k_proj", "v_proj", "o_proj"),
+    "mlp": ("gate_proj", "up_proj", "down_proj"),
+    "all": (ALL_LINEAR,),
+}
+"""NeMo 1's ``target_modules`` and the checkpoint's names of a layer's maps."""
+
+_EVALUATION = re.compile(r"(?:validation|test|eval)_ds\.|^inference\.|^model\.peft\.")
 
 _OTHER = re.compile(r"bert|mt5|t5|clip|vit|neva|diffusion|imagen|dreambooth|retro|controlnet|nerf")
 
@@ -39,19 +55,52 @@ def read(source: Source, context: Context) -> Draft:
     draft.known |= {f"model.{name}" for name in PASSED | RENAMED.keys()} | YAML_WORDS
     for key, setting in found.items():
         name = key.rsplit(".", 1)[-1]
-        pass_on(settings, name, setting)
+        if not _EVALUATION.search(key):
+            pass_on(settings, name, setting)
         if setting.file == "--set" and (name in RENAMED or name in PASSED or key in YAML_WORDS):
             draft.reached.add(key)
     _yaml_words(settings, found)
     _other_kinds(draft, found)
-    nodes, devices = found.get("trainer.num_nodes"), found.get("trainer.devices")
     sheet = Sheet(found, draft)
+    _tuning(sheet, settings, context)
+    nodes, devices = found.get("trainer.num_nodes"), found.get("trainer.devices")
     if nodes is not None:
         draft.put("nodes", sheet.integer("trainer.num_nodes", into="nodes"))
     if devices is not None and str(devices.value) not in ("-1", "auto"):
         draft.put("devices_per_node", sheet.integer("trainer.devices", into="devices a node"))
     fill(settings, draft, context)
     return draft
+
+
+def _tuning(sheet: Sheet, settings: dict[str, Setting], context: Context) -> None:
+    """Fine-tuning: the length of its data, the model it starts from, its adapters."""
+    draft, found = sheet.draft, sheet.settings
+    length = sheet.raw("model.data.train_ds.max_seq_length")
+    if length is None:
+        return
+    sheet.record(*length, "sequence length")
+    settings.setdefault("seq-length", length[1])
+    draft.put("task", Given("sft", length[1].file, length[1].line))
+    for key in ("model.restore_from_path", "run.model_train_name"):
+        start = found.get(key)
+        if start is not None and isinstance(start.value, str) and "num-layers" not in settings:
+            name = start.value.rsplit("/", 1)[-1].removesuffix(".nemo").replace("_", "-")
+            if not context.model_named and not draft.get("model") and "?" not in name:
+                put_model_named(draft, name, start)
+    scheme = sheet.text("model.peft.peft_scheme", into="adapters")
+    words = {part.strip() for part in scheme.value.lower().split(",")} if scheme else set()
+    if scheme is not None and "lora" in words:
+        base = "model.peft.lora_tuning."
+        rank = sheet.integer(base + "adapter_dim", into="rank of the adapters")
+        named = sheet.strings(base + "target_modules", into="adapters")
+        targets = [own for name in (named.value if named else ["attention_qkv"])
+                   for own in MAPS.get(name, (name,))]  # fmt: skip
+        lora = Lora(rank=rank.value if rank else 32, targets=tuple(dict.fromkeys(targets)))
+        draft.put("lora", Given(lora, scheme.file, scheme.line))
+    elif words - {"none", "null", ""}:
+        assert scheme is not None
+        why = f"{scheme.value} trains few weights; full fine-tuning was taken"
+        draft.ignored.append(Ignored("model.peft.peft_scheme", scheme.file, scheme.line, True, why))
 
 
 def _yaml_words(settings: dict[str, Setting], found: dict[str, Setting]) -> None:

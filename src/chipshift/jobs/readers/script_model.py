@@ -104,6 +104,8 @@ def _named(call: Call, sure: bool, file: str) -> Iterator[Setting]:
             yield Setting(first, file, call.line)
         if sure and "name" in call.keywords:
             yield call.keywords["name"]
+    if sure and last.endswith("Trainer") and "model" in call.keywords:
+        yield call.keywords["model"]  # TRL's trainers take a name too
     if _NO_MODEL.search(call.name) or (sure and last != "from_pretrained"):
         return
     for key in _NAMING:

@@ -26,11 +26,12 @@ from chipshift.jobs.readers.preference_keys import put_configured, put_program
 from chipshift.jobs.readers.ray_train import put_workers, take_workers
 from chipshift.jobs.readers.script_model import put_built_model, script_model
 from chipshift.jobs.readers.yaml_sheet import yaml_sheet
+from chipshift.jobs.recognise import is_python
 from chipshift.jobs.settings import Setting, Sheet, flatten
 from chipshift.jobs.source import Source
 
 ARGUMENTS = re.compile(
-    r"(?:^|\.)(?:(?:Seq2Seq|SFT|DPO|ORPO|KTO|CPO|GRPO|Reward|PPO|RLOO|Online\w*|GKD)?"
+    r"(?:^|\.)(?:(?:Seq2Seq|SFT|DPO|ORPO|KTO|CPO|(?:Async)?GRPO|Reward|PPO|RLOO|Online\w*|GKD)?"
     r"(?:TrainingArguments|Config))$"
 )
 NOT_ARGUMENTS = ("LoraConfig", "BitsAndBytesConfig", "AutoConfig", "GenerationConfig")
@@ -43,7 +44,7 @@ def read(source: Source, context: Context) -> Draft:
     text = source.text.lstrip()
     if text.startswith("{"):
         sheet = _json(source, context, draft)
-    elif any(flag in text for flag in TELLTALES):
+    elif not is_python(source.text) and any(flag in text for flag in TELLTALES):
         sheet = _command(source, context, draft)
     elif re.search(r"^\s*(import|from)\s+\w", text, re.M):
         sheet = _script(source, context, draft)
