@@ -9,6 +9,12 @@ from typing import Any
 import pytest
 
 from chipshift.estimate import estimate
+from chipshift.estimate.backward import (
+    gathered_keys_elements,
+    resharded_elements,
+    rows_in_tiles,
+)
+from chipshift.estimate.planned import lane_padding, tile_padding
 from chipshift.jobs.job import Assumed, Precision, TrainJob
 from chipshift.jobs.plan import Plan
 from chipshift.machines.names import parse_machine
@@ -17,6 +23,7 @@ from chipshift.worked import plain
 
 LLAMA_8B = 8_030_261_248
 LLAMA_1B = 1_235_814_400
+LAYER_1B = 2048 * (2 * 2048 + 2 * 512) + 3 * 2048 * 8192 + 2 * 2048
 
 
 def memory(model: str, machine: str, seq_len: int, plan: Plan, **changed: Any) -> dict[str, float]:
@@ -64,9 +71,10 @@ def test_weights_kept_in_the_compute_dtype_are_not_cast() -> None:
 def test_in_the_backward_pass_there_are_gradients_and_no_logits() -> None:
     # 12 bytes a parameter whole on each device: gradients outweigh the logits
     held = memory("llama-3.2-1b", "v6e:2x2", 4096, Plan(dp=4, remat="full"))
-    assert held["gradients"] == pytest.approx(LLAMA_1B * 4)
+    # of the layers alone; that of the embedding, which is the head, stands whole in bf16
+    assert held["gradients"] == pytest.approx(16 * LAYER_1B * 4)
     assert held["logits"] == 0
-    assert held["collectives"] == 0  # nothing is gathered where nothing is sharded
+    assert held["collectives"] == pytest.approx(128_256 * 2048 * 2)  # and nothing is gathered
 
 
 def test_accumulated_gradients_live_through_the_loss_as_well() -> None:
@@ -124,20 +132,143 @@ LAYER_70B = 2 * 8192 * (8192 + 1024) + 3 * 8192 * 28_672 + 2 * 8192
 
 
 def test_the_layers_backward_pass_holds_what_the_heads_gradient_is_made_from() -> None:
-    # a gathered layer in bf16; the logits' bf16 gradient; half a layer more for all-reduces in
-    # place of gathers, on v7x over 64 devices
+    # a gathered layer in bf16 and the logits' bf16 gradient
     logits = 4096 * 128_256 * 2
-    plan = Plan(fsdp=64, remat="full")
+    plan = Plan(fsdp=32, tp=2, remat="full")
     held = memory("llama-3.1-70b", "v7x:2x4x4", 4096, plan)
     assert held["logits"] == 0
-    assert held["collectives"] == pytest.approx(1.5 * LAYER_70B * 2 + logits)
-    held = memory("llama-3.1-70b", "v5p:4x4x4", 4096, plan)
+    assert held["collectives"] == pytest.approx(LAYER_70B / 2 * 2 + logits / 2)
+
+
+def test_all_reduces_in_place_of_gathers_hold_their_operands() -> None:
+    # on v7x over 64 devices: a layer once more, in the room of the feed-forward's four tensors
+    logits = 4096 * 128_256 * 2
+    held = memory("llama-3.1-70b", "v7x:2x4x4", 4096, Plan(fsdp=64, remat="full"))
+    operands = LAYER_70B * 2 - 4 * 4096 * 28_672 * 2
+    assert held["collectives"] == pytest.approx(LAYER_70B * 2 + operands + logits)
+    # on v5p a third of it, which that room holds
+    held = memory("llama-3.1-70b", "v5p:4x4x4", 4096, Plan(fsdp=64, remat="full"))
     assert held["collectives"] == pytest.approx(LAYER_70B * 2 + logits)
 
 
 def test_hybrid_sharding_on_v7x_holds_the_fp32_logits_throughout() -> None:
-    layer = 2048 * (2 * 2048 + 2 * 512) + 3 * 2048 * 8192 + 2 * 2048
     plan = Plan(dp=2, fsdp=4, remat="full", microbatch=2)
     held = memory("llama-3.2-1b", "v7x:2x2x1", 4096, plan)
-    assert held["gradients"] == pytest.approx(LLAMA_1B * 4 / 4)
-    assert held["collectives"] == pytest.approx(layer * 2 + 2 * 4096 * 128_256 * 4)
+    assert held["gradients"] == pytest.approx(16 * LAYER_1B * 4 / 4)
+    assert held["collectives"] == pytest.approx(LAYER_1B * 2 + 2 * 4096 * 128_256 * 4)
+
+
+def test_replicas_in_one_slice_make_the_heads_gradient_at_once_those_of_two_keep_logits() -> None:
+    plan = Plan(dp=2, fsdp=16, remat="full", microbatch=4)
+    one = memory("olmoe-1b-7b", "v6e:4x8", 4096, plan)["collectives"]
+    two = memory("olmoe-1b-7b", "v6e:4x4*2", 4096, plan)["collectives"]
+    # fp32 logits of 4 sequences; the head's bf16 gradient, 2,048 x 50,304, is smaller
+    assert two - one == pytest.approx(4 * 4096 * 50_304 * 4 - 2048 * 50_304 * 2)
+
+
+def test_large_logits_are_not_kept_over_64_devices_of_v7x() -> None:
+    plan = Plan(fsdp=32, cp=2, remat="full", microbatch=4)
+    kept = memory("llama-3.1-70b", "v7x:2x4x4", 8192, plan)["collectives"]
+    # 4 sequences of 4,096 positions a device, 8.4 GB of fp32; no room is left for the operands of
+    # all-reduces beside the feed-forward's four tensors
+    assert kept == pytest.approx(LAYER_70B * 2 + 4 * 4096 * 128_256 * 4)
+    # twice as many positions are 16.8 GB: the head's gradient is made at the loss, whole
+    made = memory("llama-3.1-70b", "v7x:2x4x4", 8192, replace(plan, cp=1, fsdp=64))
+    assert made["logits"] == pytest.approx(4 * 8192 * 128_256 * 4)
+    assert made["collectives"] == pytest.approx(2 * 8192 * 128_256 * 2)
+
+
+def test_four_devices_of_v5p_are_not_windowed() -> None:
+    plan = Plan(fsdp=4, remat="full", microbatch=4)
+    held = memory("llama-3.2-1b", "v5p:2x2x1", 8192, plan)
+    assert held["logits"] == pytest.approx(4 * 8192 * 128_256 * 4)
+    assert held["collectives"] == pytest.approx(2 * 128_256 * 2048 * 2)  # and the head's gradient
+    held = memory("llama-3.2-1b", "v5p:2x2x2", 8192, replace(plan, fsdp=8))
+    assert held["logits"] == pytest.approx(4 * 8192 * 128_256 * 6)
+
+
+def test_at_the_loss_tensor_parallelism_gathers_the_last_hidden_state() -> None:
+    plan = Plan(fsdp=8, tp=2, remat="full", microbatch=4)
+    held = memory("llama-3.1-8b", "v6e:4x4", 8192, plan)
+    assert held["logits"] > 0
+    stream = 4 * 8192 * 4096 * 2
+    # the inputs of 32 layers and two streams more, cut in two by the sequence; one whole
+    assert held["activations"] == pytest.approx(34 * stream / 2 + stream)
+    held = memory("llama-3.1-8b", "v6e:4x4", 8192, replace(plan, fsdp=4, tp=4))
+    # over four devices one and a half more for the parts of its gradient that are passed on
+    assert held["activations"] == pytest.approx(34 * stream / 4 + 2.5 * stream)
+
+
+def test_routers_are_whole_on_every_device() -> None:
+    # Qwen3 30B-A3B: 48 routers of 2,048 x 128; the state of one parameter is 12 bytes
+    routers = 48 * 2048 * 128
+    held = memory("qwen3-30b-a3b", "v6e:8x8", 4096, Plan(fsdp=64, remat="full"))
+    assert held["weights"] == pytest.approx((30_532_122_624 - routers) * 4 / 64 + routers * 4)
+    assert held["optimizer"] == pytest.approx(2 * held["weights"])
+
+
+def test_rows_of_routed_experts_stand_three_times_and_four_with_an_exchange() -> None:
+    """Qwen3 30B-A3B on 4 sequences over tp=4: a device sends 8 rows of 2,048 a token."""
+    plan = Plan(fsdp=16, tp=4, remat="full", microbatch=4)
+    tokens = 4 * 4096
+    rows = tokens * 8 * 2048
+    up = tokens * 8 * 2 * 192  # 768 wide, in four parts
+    # 8 query and 1 key head of 128 each, keys and values; context; fp32 sums on 128 lanes, and
+    # beside them as they are kept
+    attention = tokens * (8 * 128 + 2 * 128 + 8 * (128 + 2) + 8 * 2 * 128)
+    # four streams cut by tp, the inputs of the two halves whole
+    streams = 4 * tokens * 2048 / 4 + 2 * tokens * 2048
+    stored = 48 * tokens * 2048 / 4
+    held = memory("qwen3-30b-a3b", "v6e:8x8", 4096, plan)
+    assert held["logits"] == 0
+    around = stored + attention + streams + up
+    assert held["activations"] == pytest.approx(2 * (around + 3 * rows))
+    held = memory("qwen3-30b-a3b", "v6e:8x8", 4096, replace(plan, ep=16))
+    assert held["activations"] == pytest.approx(2 * (around + 4 * rows))
+
+
+def test_six_rows_of_a_token_fill_a_tile_of_eight() -> None:
+    assert [float(rows_in_tiles(k)) for k in (1, 2, 4, 6, 8, 10)] == [1, 2, 4, 8, 8, 16]
+
+
+def test_keys_and_values_are_gathered_over_cp() -> None:
+    # 4 sequences of 4,096 positions, of which a device has half: 8 heads of 192 elements together
+    assert gathered_keys_elements(4 * 2048, 8, 192, 2) == 4 * 4096 * 8 * 192
+    assert gathered_keys_elements(4 * 4096, 8, 192, 1) == 0
+
+
+def test_latent_attention_under_tp_and_cp_is_resharded() -> None:
+    # DeepSeek-V2-Lite, fsdp=16, cp=2: 16,384 tokens of 32 devices, 8 heads of 256, twice
+    own = 16_384 * 8 * 256
+    assert resharded_elements(own, 512, 32, 2, 2, 1) == 2 * 32 * own
+    for shards, tp, cp, ep in ((32, 1, 2, 1), (32, 2, 1, 1), (32, 2, 2, 4), (2, 2, 2, 1)):
+        assert resharded_elements(own, 512, shards, tp, cp, ep) == 0
+    # 512 rows of the latent over 256 devices: two each
+    assert resharded_elements(own, 512, 256, 2, 2, 1) == 0
+
+
+def test_weights_in_parts_of_no_whole_tile_are_padded() -> None:
+    assert tile_padding(7168, 256) == pytest.approx(32 / 28)
+    assert tile_padding(7168, 512) == pytest.approx(16 / 14)
+    assert tile_padding(4096, 64) == 1
+    # a third of 3,000 parameters over 10 devices, 2 bytes each, in 128 lanes where 32 would do
+    assert lane_padding(3000, 320, 10, 2) == pytest.approx(3000 / 10 * 2 / 3 * 3)
+
+
+def test_a_layer_that_stands_alone_is_recomputed_ahead() -> None:
+    """DeepSeek-V2-Lite has one dense layer before 26 routed ones; at the loss what it recomputes
+    stands beside the logits."""
+    plan = Plan(fsdp=32, remat="full", microbatch=4)
+    held = memory("deepseek-v2-lite", "v6e:4x8", 4096, plan)
+    assert held["logits"] > 0
+    tokens = 4 * 4096
+    # 16 heads: queries and keys of 192 in 256 lanes, values of 128; latent of 576; context and sums
+    attention = 16 * (2 * 256 + 128) + 576 + 16 * (128 + 2) + 16 * 2 * 128
+    assert held["activations"] == pytest.approx(2 * tokens * ((27 + 2) * 2048 + attention + 10_944))
+
+
+def test_experts_without_expert_parallelism_tp_and_cp_together_do_not_fit() -> None:
+    """DeepSeek-V3 on v7x: the compiler wants 111.9 GiB, which do not fit."""
+    plan = Plan(fsdp=128, tp=2, cp=2, microbatch=32, remat="full")
+    held = memory("deepseek-v3", "v7x:4x8x8", 4096, plan)
+    assert held["total"] > 94.8 * 2**30

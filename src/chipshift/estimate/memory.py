@@ -7,11 +7,31 @@ from typing import Any
 
 import numpy as np
 
+from chipshift.estimate.backward import ahead_bytes, backward, gathered_at_loss
 from chipshift.estimate.columns import Choice, Columns
+from chipshift.estimate.cuts import (
+    Params,
+    gradient_cuts,
+    optimizer_cuts,
+    params_of_layers,
+    state,
+    weight_cuts,
+)
 from chipshift.estimate.idle import host_s
 from chipshift.estimate.passes import launched_ops
+from chipshift.estimate.planned import (
+    PLANNED,
+    TOGETHER,
+    Moment,
+    cast,
+    head_held,
+    heads_at_loss,
+    in_tiles,
+    logit_bytes,
+    reduced_whole,
+)
 from chipshift.estimate.setting import Setting
-from chipshift.estimate.stage import device_params, heaviest_kind, layers_params
+from chipshift.estimate.stage import device_params, heaviest_kind
 from chipshift.estimate.work import Times, absent, plus
 from chipshift.models.count import head_params, params_embedding
 from chipshift.parallel import memory, schedule
@@ -20,45 +40,7 @@ from chipshift.worked import plain, rename
 
 Number = Any
 
-WIDE = 64
-"""Devices that share a weight from which libtpu moves it by all-reduces (docs/compile.md)."""
-
 PARTS = ("weights", "gradients", "optimizer", "activations", "logits", "collectives", "overhead")
-
-
-def weight_cuts(c: Columns) -> tuple[Number, Number]:
-    """Devices that share one copy of a weight, and of an expert's."""
-    experts = memory.expert_shards(c.fsdp, c.cp, c.tp, c.etp, c.ep)
-    return memory.weight_shards(c.fsdp, c.cp), experts
-
-
-def optimizer_cuts(c: Columns, choice: Choice) -> tuple[Number, Number]:
-    """Devices that share one copy of a weight's optimizer state, and of an expert's."""
-    if choice.optimizer_sharding == "none":
-        return weight_cuts(c)
-    experts = memory.expert_replicas(c.dp, c.fsdp, c.cp, c.tp, c.etp, c.ep)
-    return memory.gradient_replicas(c.dp, c.fsdp, c.cp), np.maximum(experts, 1.0)
-
-
-def gradient_cuts(c: Columns, choice: Choice) -> tuple[Number, Number]:
-    """Devices that share one copy of a weight's gradient, and of an expert's."""
-    return optimizer_cuts(c, choice) if choice.optimizer_sharding == "zero2" else weight_cuts(c)
-
-
-@dataclass(frozen=True)
-class Moment:
-    """What is held at one moment of a step: 1 = the loss's, or the layers' backward pass's."""
-
-    name: str
-    loss: float
-    backward: float
-
-
-TOGETHER = (Moment("", 1.0, 1.0),)
-"""An allocator that keeps what it once took: as if all were held at once."""
-
-PLANNED = (Moment("loss_", 1.0, 0.0), Moment("backward_", 0.0, 1.0))
-"""XLA places every buffer before the run: the logits' room is the backward pass's afterwards."""
 
 
 def memory_parts(s: Setting, c: Columns, choice: Choice, policy: Policy, counts: list[Number],
@@ -106,20 +88,12 @@ def _total(parts: dict[str, Number]) -> Number:
     return whole
 
 
-def _state(what: str, dense: Number, experts: Number, each: Number,
-           cuts: tuple[Number, Number]) -> Number:  # fmt: skip
-    """Bytes of weights, gradients or moments: of all parameters but experts', and of experts'."""
-    shared_by, experts_by = cuts
-    own = rename(memory.state_bytes(dense, each, shared_by), f"{what}_outside_experts_bytes")
-    return own + rename(memory.state_bytes(experts, each, experts_by), f"{what}_of_experts_bytes")
-
-
-def _weights(s: Setting, dense: Number, experts: Number, cuts: tuple[Number, Number]) -> Number:
+def _weights(s: Setting, params: Params, cuts: tuple[Number, Number]) -> Number:
     """Bytes of the policy's weights, and of a reference's own, which are cut as they are."""
-    own = _state("weights", dense, experts, s.bytes.weights, cuts)
+    own = state("weights", params, s.bytes.weights, cuts)
     if absent(s.bytes.reference):
         return own
-    frozen = _state("reference", dense, experts, s.bytes.reference, cuts)
+    frozen = state("reference", params, s.bytes.reference, cuts)
     return rename(own, "policy_bytes") + rename(frozen, "reference_bytes")
 
 
@@ -127,9 +101,10 @@ def _stage_parts(s: Setting, c: Columns, choice: Choice, policy: Policy, counts:
                  w: Any, *, last: bool, moment: Moment) -> dict[str, Number]:  # fmt: skip
     """Bytes by part on the first stage (embedding, most in flight) or the last (head, logits)."""
     stage = f"{moment.name}{'last' if last else 'first'}_stage"
-    dense, experts = _params(s, c, counts, last)
-    dense = rename(dense, f"{stage}_params")
-    experts = rename(experts, f"{stage}_expert_params")
+    held_params = _params(s, c, counts, last)
+    dense = rename(held_params.dense, f"{stage}_params")
+    experts = rename(held_params.experts, f"{stage}_expert_params")
+    params = Params(dense, experts, held_params.whole)
     weights_by = weight_cuts(c)
     b = s.bytes
     kept = memory.optimizer_bytes_per_param(b.master, b.moments, b.moments_per_param) * s.trainable
@@ -141,18 +116,26 @@ def _stage_parts(s: Setting, c: Columns, choice: Choice, policy: Policy, counts:
     )
     flying = rename(flying, f"{stage}_in_flight")
     stored = stored_bytes(s, policy, counts, w.layers, flying)
-    if moment.backward:
+    alone = float(plain(s.stack.layer_moments)) > 0
+    working = backward(s, c, policy, w) if moment.backward and alone else None
+    if working:
+        stored = stored + rename(working.around + working.feed_forward, "layer_backward_bytes")
+    elif moment.backward:
         stored = stored + _working(s, policy, w)
+    if alone:
+        stored = plus(stored, ahead_bytes(s, c, policy, w))
     if moment in PLANNED and moment.loss:
         stream = rename(w.tokens * s.model.d_model / w.sp, "stream_elements")
         beside_logits = memory.working_bytes(0.0, stream, s.stack.streams_at_loss)
         stored = stored + rename(beside_logits, "streams_at_loss_bytes")
+        if alone:
+            stored = stored + gathered_at_loss(w.tokens, s.model.d_model, w.sp)
     activations = rename(stored, f"{stage}_activations_bytes")
     tokens_logits = w.tokens if last else w.tokens * one_stage
     if not moment.loss:
         tokens_logits = tokens_logits * 0.0
     logits = memory.logits_bytes(
-        tokens_logits, s.model.logits, c.tp, _logit_bytes(s, c, weights_by[0]), s.loss_chunks
+        tokens_logits, s.model.logits, c.tp, logit_bytes(s, c, weights_by[0]), s.loss_chunks
     )
     if not absent(plus(s.policy_forwards, s.reference_forwards)):
         beside = memory.logits_bytes(
@@ -162,9 +145,14 @@ def _stage_parts(s: Setting, c: Columns, choice: Choice, policy: Policy, counts:
     logits = rename(logits, f"{stage}_logits_bytes")
     gathered = _gathered(s, c, *weights_by, moment)
     if moment in PLANNED and moment.backward:
-        gathered = gathered + _head_held(s, c, weights_by[0], w.tokens)
-    if moment in PLANNED:
-        gathered = gathered + _reduced_whole(s, c, weights_by[0], moment)
+        gathered = gathered + head_held(s, c, weights_by[0], w.tokens)
+    if moment in PLANNED and moment.loss:
+        gathered = plus(gathered, heads_at_loss(s, c, weights_by[0]))
+    if working:
+        wide = reduced_whole(s, c, weights_by[0])
+        gathered = (
+            gathered if absent(wide) else gathered + memory.beyond(wide, working.feed_forward)
+        )
     gathered = rename(gathered, f"{moment.name}gathered_bytes")
     groups = sum(np.where(g > 1, 1.0, 0.0) for g in (c.tp, c.cp, c.ep, c.pp, c.dp * c.fsdp))
     live = _live_gradients(s, c, moment)
@@ -172,17 +160,18 @@ def _stage_parts(s: Setting, c: Columns, choice: Choice, policy: Policy, counts:
     context = s.stack.context_bytes + s.stack.workspace_bytes
     context = plus(context, s.stack.pool_bytes)
     if moment in PLANNED:
-        context = context + rename(_cast(s, c, counts, weights_by), "cast_bytes")
-    gradients = _state("gradients", dense, experts, gradient_bytes, gradient_cuts(c, choice))
+        context = context + rename(cast(s, c, counts, weights_by), "cast_bytes")
+    summed = _summed(s, c, counts, params, gradient_cuts(c, choice)) if working else params
+    gradients = state("gradients", summed, gradient_bytes, gradient_cuts(c, choice))
     held = _beside(s, c, choice, dense / weights_by[0] + experts / weights_by[1], w.tokens)
     stranded = _stranded(s, c, choice, policy, counts, w)
     gathered = plus(gathered, held.wide)
     if not absent(held.flat):
         gathered = gathered + memory.beyond(held.flat, activations + logits)
     parts = {
-        "weights": _weights(s, dense, experts, weights_by),
+        "weights": _weights(s, params, weights_by),
         "gradients": plus(gradients, held.buckets),
-        "optimizer": _state("optimizer", dense, experts, kept, optimizer_cuts(c, choice)),
+        "optimizer": state("optimizer", params, kept, optimizer_cuts(c, choice)),
         "activations": activations,
         "logits": logits,
         "collectives": gathered,
@@ -256,15 +245,15 @@ def update_bytes(s: Setting, c: Columns, choice: Choice, counts: list[Number], t
     Weights, gradients and optimizer state, the buckets and buffers beside them, the libraries'
     workspace.
     """
-    dense, experts = _params(s, c, counts, last=False)
+    params = _params(s, c, counts, last=False)
     cuts, b = weight_cuts(c), s.bytes
     kept = memory.optimizer_bytes_per_param(b.master, b.moments, b.moments_per_param) * s.trainable
     gradients = b.gradients * s.trainable
-    beside = _beside(s, c, choice, dense / cuts[0] + experts / cuts[1], tokens)
+    beside = _beside(s, c, choice, params.dense / cuts[0] + params.experts / cuts[1], tokens)
     held = (
-        _weights(s, dense, experts, cuts)
-        + _state("gradients", dense, experts, gradients, gradient_cuts(c, choice))
-        + _state("optimizer", dense, experts, kept, optimizer_cuts(c, choice))
+        _weights(s, params, cuts)
+        + state("gradients", params, gradients, gradient_cuts(c, choice))
+        + state("optimizer", params, kept, optimizer_cuts(c, choice))
         + s.stack.workspace_bytes
     )
     for more in (beside.buckets, beside.flat, beside.wide):
@@ -277,33 +266,27 @@ def _last_in_flight(choice: Choice, c: Columns) -> Number:
     return c.accumulation * 1.0 if choice.schedule == "gpipe" else 1.0
 
 
-def _params(s: Setting, c: Columns, counts: list[Number], last: bool) -> tuple[Number, Number]:
-    dense, experts = layers_params(s, c, counts)
+def _params(s: Setting, c: Columns, counts: list[Number], last: bool) -> Params:
+    layers = params_of_layers(s, c, counts)
     table = rename(memory.cut_params(params_embedding(s.model), c.tp, 1.0), "embedding_params")
     head = rename(memory.cut_params(head_params(s.model), c.tp, 1.0), "head_params")
     head = head + s.model.final_norm_params
     if last:
         # a tied head on another stage than the embedding is a copy of it
-        head = head + np.where(c.pp > 1, table if s.model.tied else 0.0, table)
-        return dense + head, experts
-    return dense + table + np.where(c.pp > 1, 0.0, head), experts
+        ends = head + np.where(c.pp > 1, table if s.model.tied else 0.0, table)
+    else:
+        ends = table + np.where(c.pp > 1, 0.0, head)
+    return Params(layers.dense + ends, layers.experts, layers.whole)
 
 
-def _hybrid(c: Columns) -> Number:
-    """Whether weights are sharded over fsdp and replicated over dp."""
-    return (c.dp > 1) & (c.fsdp > 1)
-
-
-def _logit_bytes(s: Setting, c: Columns, shards: Number) -> Number:
-    """Bytes kept for a logit: fewer where the head's matmul is not windowed, so that XLA makes the
-    logits' gradient inside it: under hybrid sharding, over two devices, over many."""
-    kept, whole = s.stack.logit_memory_bytes, s.stack.unwindowed_logit_bytes
-    if float(plain(whole)) == 0:
-        return kept
-    both = _hybrid(c)
-    unwindowed = both | (shards == 2) | (shards >= WIDE)
-    single = np.where(both, s.stack.hybrid_logit_bytes_of_one, kept)
-    return np.where(c.microbatch > 1, np.where(unwindowed, whole, kept), single)
+def _summed(s: Setting, c: Columns, counts: list[Number], params: Params,
+            cuts: tuple[Number, Number]) -> Params:  # fmt: skip
+    """Parameters whose gradients a planned backward pass holds: the layers', in tiles; those of
+    the embedding and the head only where microbatches are summed."""
+    layers = params_of_layers(s, c, counts)
+    tiled = in_tiles(s, layers, cuts)
+    ends = np.where(c.accumulation > 1, params.dense - layers.dense, 0.0)
+    return Params(tiled.dense + ends, tiled.experts, tiled.whole)
 
 
 def _live_gradients(s: Setting, c: Columns, moment: Moment) -> Number:
@@ -323,45 +306,6 @@ def _working(s: Setting, policy: Policy, w: Any) -> Number:
     again = rename(whole - kept, "recomputed_elements")
     widest = heavy.get("up", heavy["block_input"])
     return memory.working_bytes(again, widest, s.stack.working_layers)
-
-
-def _head_held(s: Setting, c: Columns, shards: Number, tokens: Number) -> Number:
-    """What the loss leaves to the layers' backward pass: the logits' gradient, from which the
-    head's is made at the end, or the logits themselves where that gradient is made inside a matmul;
-    of a loss in pieces the gathered head and its gradient."""
-    if float(plain(s.loss_chunks)) > 1:
-        table = rename(memory.cut_params(params_embedding(s.model), c.tp, 1.0), "embedding_params")
-        whole = memory.gathered_bytes(table, shards, 1.0, s.bytes.gathered, 0.0)
-        return rename(2 * whole, "head_and_gradient_bytes")
-    each: Number = s.bytes.gathered
-    if float(plain(s.stack.hybrid_logit_bytes_held)):
-        each = np.where(_hybrid(c), s.stack.hybrid_logit_bytes_held, each)
-    logits = memory.logits_bytes(tokens, s.model.logits, c.tp, each, s.loss_chunks)
-    return rename(np.where(shards > 1, logits, 0.0), "logits_held_bytes")
-
-
-def _reduced_whole(s: Setting, c: Columns, shards: Number, moment: Moment) -> Number:
-    """Whole arrays more where libtpu sums them by all-reduces: the head's gradient under hybrid
-    sharding, and over many devices a gather's zero-padded operand and a layer's gradients."""
-    heads, layers = s.stack.hybrid_heads, s.stack.wide_layers
-    if moment.loss and float(plain(heads)):
-        part = rename(memory.cut_params(params_embedding(s.model), c.tp, 1.0), "embedding_params")
-        whole = memory.gathered_bytes(part, shards, heads, s.bytes.gathered, 0.0)
-        return rename(np.where(_hybrid(c), whole, 0.0), "hybrid_heads_bytes")
-    if moment.backward and float(plain(layers)):
-        part, _ = device_params(s, c, heaviest_kind(s))
-        whole = memory.gathered_bytes(part, shards, layers, s.bytes.gathered, 0.0)
-        return rename(np.where(shards >= WIDE, whole, 0.0), "reduced_whole_bytes")
-    return 0.0
-
-
-def _cast(s: Setting, c: Columns, counts: list[Number], cuts: tuple[Number, Number]) -> Number:
-    """Bytes of the layers' weights in compute dtype: each device casts its part of all of them
-    once, before the loop over layers, where the weights themselves are wider."""
-    if float(plain(s.stack.cast_copies)) == 0 or float(s.bytes.weights) <= float(s.bytes.gathered):
-        return 0.0
-    dense, experts = layers_params(s, c, counts)
-    return _state("cast", dense, experts, s.stack.cast_copies * s.bytes.gathered, cuts)
 
 
 def kept_elements(sizes: dict[str, Number], policy: Policy) -> tuple[Number, Number]:

@@ -12,6 +12,7 @@ import functools
 import tomllib
 from dataclasses import dataclass, fields, replace
 from importlib import resources
+from math import inf
 from typing import Any
 
 from chipshift.errors import InputError, nearest
@@ -103,6 +104,13 @@ class Stack:
         hybrid_logit_bytes_held: bytes of a logit through the layers' backward pass under hybrid
             sharding, 0 = no difference.
         hybrid_heads: copies more of the gathered head at the loss under hybrid sharding.
+        unwindowed_shards: devices up to which a weight that they share is not windowed.
+        dcn_logit_bytes_held: the same where dp crosses slices.
+        logits_held_up_to_bytes: size from which on logits are not held so.
+        wide_logit_bytes_held: bytes of a logit through the layers' backward pass where 64 devices
+            or more share the head, 0 = no difference.
+        wide_heads: copies more of the gathered head at the loss where 64 devices or more share it
+            and the microbatch is several sequences.
         fragmentation: share of dynamic memory lost by the allocator.
         context_bytes: driver, runtime and library workspace on each device.
         comm_buffer_bytes: communication buffers for each process group that leaves one device.
@@ -116,6 +124,9 @@ class Stack:
             router's weights multiply its results.
         plans_buffers: 1 when a compiler places every buffer before the run (XLA), so that the loss
             and the layers' backward pass share their room.
+        layer_moments: 1 when what a layer's backward pass holds is counted moment by moment, as the
+            compiled step has it (estimate/backward.py), 0 when all at once, by working_layers.
+        whole_routers: 1 when every device keeps the experts' routers whole.
         gradients_at_peak: share of the gradients alive at the step's peak without accumulation.
         whole_gradient_layers: layers' worth of gradients alive at once before they are reduced.
         whole_gradients: 1 when full-size gradients of all layers live at once although sharded.
@@ -185,6 +196,11 @@ class Stack:
     hybrid_logit_bytes_of_one: float = 0.0
     hybrid_logit_bytes_held: float = 0.0
     hybrid_heads: float = 0.0
+    unwindowed_shards: float = 2.0
+    dcn_logit_bytes_held: float = 0.0
+    wide_logit_bytes_held: float = 0.0
+    logits_held_up_to_bytes: float = inf
+    wide_heads: float = 0.0
     fragmentation: float = 0.05
     context_bytes: float = 1.0e9
     comm_buffer_bytes: float = 2.0e8
@@ -193,6 +209,8 @@ class Stack:
     reruns_experts: float = 0.0
     attention_backward_matmuls: float = 5.0
     plans_buffers: float = 0.0
+    layer_moments: float = 0.0
+    whole_routers: float = 0.0
     gradients_at_peak: float = 1.0
     whole_gradient_layers: float = 1.0
     whole_gradients: float = 0.0

@@ -8,7 +8,7 @@ from typing import Any
 import numpy as np
 
 from chipshift.estimate.columns import Columns
-from chipshift.estimate.memory import weight_cuts
+from chipshift.estimate.cuts import weight_cuts
 from chipshift.estimate.setting import Setting
 from chipshift.estimate.stage import device_params
 from chipshift.estimate.work import absent

@@ -5,7 +5,7 @@ from __future__ import annotations
 from typing import Any
 
 from chipshift.estimate.columns import Choice, Columns
-from chipshift.estimate.memory import optimizer_cuts, weight_cuts
+from chipshift.estimate.cuts import optimizer_cuts, weight_cuts
 from chipshift.estimate.setting import Setting
 from chipshift.estimate.stage import stage_params
 from chipshift.estimate.work import absent

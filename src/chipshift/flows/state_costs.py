@@ -8,7 +8,7 @@ from typing import Any
 import numpy as np
 
 from chipshift.estimate.columns import Choice
-from chipshift.estimate.memory import gradient_cuts, optimizer_cuts
+from chipshift.estimate.cuts import gradient_cuts, optimizer_cuts
 from chipshift.estimate.stage import stage_params
 from chipshift.estimate.update import optimizer_s
 from chipshift.flows.port import Cost, Port, difference, step_of, unaffected, with_bytes

@@ -13,7 +13,8 @@ from dataclasses import dataclass, replace
 import numpy as np
 
 from chipshift.estimate.columns import Choice, Columns
-from chipshift.estimate.memory import gradient_cuts, optimizer_cuts, stored_bytes, weight_cuts
+from chipshift.estimate.cuts import gradient_cuts, optimizer_cuts, weight_cuts
+from chipshift.estimate.memory import stored_bytes
 from chipshift.estimate.score import policy_of
 from chipshift.estimate.setting import Setting
 from chipshift.estimate.stage import layers_params, stage_layers

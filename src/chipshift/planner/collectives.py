@@ -15,7 +15,7 @@ from typing import Any
 import numpy as np
 
 from chipshift.estimate.columns import GROUPS, Columns
-from chipshift.estimate.memory import weight_cuts
+from chipshift.estimate.cuts import weight_cuts
 from chipshift.estimate.score import Traffic, pipeline_s
 from chipshift.estimate.setting import Setting
 from chipshift.estimate.stage import device_params, stage_layers, stage_params
