@@ -83,7 +83,10 @@ def test_a_reference_of_its_own_is_held_as_the_weights_are_cut() -> None:
     whole = replace(PLAN, fsdp=1, dp=8, optimizer_sharding="zero1")
     more = told("dpo", "bf16", whole).memory["weights"] - told("lm", plan=whole).memory["weights"]
     assert more == PARAMS * 2
-    assert told("dpo", "base").memory["weights"] == PLAIN.memory["weights"]
+    for elsewhere in ("base", "host"):
+        found = told("dpo", elsewhere)
+        assert found.memory["weights"] == PLAIN.memory["weights"]
+        assert found.time["matmul"] == told("dpo", "bf16").time["matmul"]
 
 
 def test_the_references_logits_are_held_beside_the_policys() -> None:

@@ -216,6 +216,47 @@ def test_torchtune(tmp_path: Path, builder: str, kind: str, loss: str, reference
     assert (job.loss, job.reference, microbatch(job)) == (loss, reference, 8)
 
 
+ALIGNER = """
+trainer: {num_nodes: 2, devices: 8, precision: bf16}
+pretrained_checkpoint: {restore_from_path: /models/llama-3.1-8b.nemo}
+model:
+  micro_batch_size: 1
+  global_batch_size: 64
+  encoder_seq_length: 4096
+  tensor_model_parallel_size: 4
+  megatron_amp_O2: true
+  KIND
+  peft: {peft_scheme: SCHEME, lora_tuning: {adapter_dim: 16, target_modules: [attention_qkv]}}
+  optim: {name: distributed_fused_adam}
+"""
+
+
+@pytest.mark.parametrize(
+    ("kind", "scheme", "loss", "reference"),
+    [
+        ("dpo: {ref_policy_kl_penalty: 0.2, preference_loss: dpo}", "none", "dpo", "host"),
+        ("dpo: {ref_policy_kl_penalty: 0.2, preference_loss: ipo}", "lora", "dpo", "base"),
+        ("kto: {ref_policy_kl_penalty: 0.2}", "none", "dpo", "host"),
+        ("reward_model_type: binary_ranking", "none", "reward", "none"),
+    ],
+)
+def test_nemo_aligner(tmp_path: Path, kind: str, scheme: str, loss: str, reference: str) -> None:
+    job = read(tmp_path, ALIGNER.replace("KIND", kind).replace("SCHEME", scheme))
+    assert (job.model.name, job.loss, job.reference) == ("llama-3.1-8b", loss, reference)
+    assert job.plan is not None
+    # 64 pairs over 16 devices / tp 4 = 4 replicas of one pair each
+    assert job.sequences_per_step.value == 2 * 64
+    assert (job.plan.value.dp, job.plan.value.microbatch, job.plan.value.accumulation) == (4, 2, 16)
+
+
+def test_nemo_aligners_ppo_samples(tmp_path: Path) -> None:
+    job = read(
+        tmp_path, ALIGNER.replace("KIND", "ppo: {entropy_bonus: 0.0}").replace("SCHEME", "none")
+    )
+    assert job.loss == "lm"
+    assert [why for _, _, why in job.assumed if why.startswith("ppo is of training on answers")]
+
+
 def test_a_reward_model_has_a_scalar_head_which_is_trained_beside_adapters(tmp_path: Path) -> None:
     text = TRL + "center_rewards_coefficient: 0.01\n"
     job = read(tmp_path, text + LORA)

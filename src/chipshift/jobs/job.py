@@ -126,7 +126,8 @@ class TrainJob:
             stays within each; 0 = a sequence is one document.
         loss: what the loss is of, a name in jobs/loss.py; ``lm`` = every token's next.
         reference: where log-probabilities under a frozen reference come from: the dtype of its
-            own weights, ``base`` (the policy with its adapters off), ``none`` (none is run).
+            own weights, ``base`` (the policy with its adapters off), ``host`` (weights
+            that are swapped in from the host), ``none`` (none is run).
         loss_chunks: the LM head and loss are computed in this many pieces (1 = at once).
         host: anything the input pipeline says; unused so far.
         code: folder of the training code when the file or the user named it.

@@ -61,6 +61,8 @@ GENERATES = ("ppo", "grpo", "rloo", "online_dpo", "xpo", "nash_md", "gdpo", "dr_
 NO_REFERENCE = "none"
 BASE = "base"
 """A reference that is the policy with its adapters off: no weights of its own."""
+HOST = "host"
+"""A reference whose weights wait in the host's memory and replace the policy's for its passes."""
 
 
 def loss(name: str) -> Loss:

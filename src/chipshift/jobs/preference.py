@@ -15,6 +15,7 @@ from chipshift.jobs.job import Assumed, Given
 from chipshift.jobs.loss import (
     ALIKE,
     BASE,
+    HOST,
     LM,
     LOSSES,
     NO_REFERENCE,
@@ -24,6 +25,9 @@ from chipshift.units import DTYPE_BYTES
 
 OWN = "own"
 """A reference that a file says to be a model of its own, its dtype being the policy's."""
+
+WITHOUT_WEIGHTS = (BASE, HOST, NO_REFERENCE)
+"""References that hold nothing more on a device."""
 
 
 def settle_loss(draft: Draft) -> None:
@@ -82,11 +86,11 @@ def _reference(draft: Draft) -> None:
             f"{_where(draft, 'reference')}: reference is 'base', the policy with its adapters "
             "off, but the job has no adapters; expected a dtype such as bf16, or none"
         )
-    elif value not in (BASE, NO_REFERENCE) and value not in DTYPE_BYTES:
-        known = [BASE, NO_REFERENCE, *DTYPE_BYTES]
+    elif value not in WITHOUT_WEIGHTS and value not in DTYPE_BYTES:
+        known = [*WITHOUT_WEIGHTS, *DTYPE_BYTES]
         raise InputError(
             f"{_where(draft, 'reference')}: reference is '{value}'{nearest(str(value), known)}; "
-            "expected a dtype such as bf16, base or none"
+            "expected a dtype such as bf16, base, host or none"
         )
 
 

@@ -15,7 +15,7 @@ Dtype = Literal[
     "fp32", "tf32", "bf16", "fp16", "fp8", "int8", "int4", "fp4", "mxfp4", "nvfp4", "none"
 ]
 
-Reference = Literal["base", "none", "fp32", "bf16", "fp16", "fp8", "int8", "int4"]
+Reference = Literal["base", "host", "none", "fp32", "bf16", "fp16", "fp8", "int8", "int4"]
 
 AdaptedOp = Literal[
     "qkv_proj", "q_down", "q_up", "kv_down", "kv_up", "out_proj", "mlp_up", "mlp_down",
@@ -73,7 +73,7 @@ class JobTable(_Table):
     reference: Reference | None = Field(
         default=None,
         description="Frozen reference of dpo and kto: the dtype of its own weights, base (the "
-        "policy with its adapters off), none (computed beforehand)",
+        "policy with its adapters off), host (swapped in), none (computed beforehand)",
     )
     adapters: dict[AdaptedOp, float] | None = Field(
         default=None, description="Low-rank adapters of a layer by op, such as {qkv_proj = 3}"

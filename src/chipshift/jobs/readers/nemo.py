@@ -12,9 +12,11 @@ import re
 from chipshift.jobs.context import Context
 from chipshift.jobs.draft import Draft
 from chipshift.jobs.job import Given, Ignored
+from chipshift.jobs.loss import HOST
 from chipshift.jobs.readers.bridge import read_recipe
 from chipshift.jobs.readers.hf_args import put_model_named
 from chipshift.jobs.readers.megatron_core import PASSED, RENAMED, fill, pass_on, put_precision
+from chipshift.jobs.readers.preference_keys import say_sampled
 from chipshift.jobs.readers.yaml_sheet import yaml_sheet
 from chipshift.jobs.settings import Setting, Sheet
 from chipshift.jobs.source import Source
@@ -63,6 +65,7 @@ def read(source: Source, context: Context) -> Draft:
     _other_kinds(draft, found)
     sheet = Sheet(found, draft)
     _tuning(sheet, settings, context)
+    _aligning(sheet, context)
     nodes, devices = found.get("trainer.num_nodes"), found.get("trainer.devices")
     if nodes is not None:
         draft.put("nodes", sheet.integer("trainer.num_nodes", into="nodes"))
@@ -74,19 +77,67 @@ def read(source: Source, context: Context) -> Draft:
 
 def _tuning(sheet: Sheet, settings: dict[str, Setting], context: Context) -> None:
     """Fine-tuning: the length of its data, the model it starts from, its adapters."""
-    draft, found = sheet.draft, sheet.settings
+    draft = sheet.draft
     length = sheet.raw("model.data.train_ds.max_seq_length")
     if length is None:
         return
     sheet.record(*length, "sequence length")
     settings.setdefault("seq-length", length[1])
     draft.put("task", Given("sft", length[1].file, length[1].line))
-    for key in ("model.restore_from_path", "run.model_train_name"):
-        start = found.get(key)
-        if start is not None and isinstance(start.value, str) and "num-layers" not in settings:
+    if "num-layers" not in settings:
+        _started_from(sheet, context, "model.restore_from_path", "run.model_train_name")
+    _adapters(sheet)
+
+
+def _started_from(sheet: Sheet, context: Context, *keys: str) -> None:
+    """The model by the name of the checkpoint that training starts from."""
+    for key in keys:
+        start = sheet.settings.get(key)
+        if start is not None and isinstance(start.value, str):
             name = start.value.rsplit("/", 1)[-1].removesuffix(".nemo").replace("_", "-")
-            if not context.model_named and not draft.get("model") and "?" not in name:
-                put_model_named(draft, name, start)
+            if not context.model_named and not sheet.draft.get("model") and "?" not in name:
+                put_model_named(sheet.draft, name, start)
+
+
+def _aligning(sheet: Sheet, context: Context) -> None:
+    """NeMo-Aligner: training on preferences, from a checkpoint.
+
+    Source: NVIDIA, NeMo-Aligner, examples/nlp/gpt/conf and nemo_aligner/models/nlp/gpt, 2025: a
+    batch counts pairs; KTO sends its mismatched answers through the model beside the others, with
+    gradient; without adapters the reference's weights are swapped in from the host's memory.
+    """
+    draft, found = sheet.draft, sheet.settings
+    inner = [key.split(".") for key in found if key.startswith("model.")]
+    kinds = {path[1]: found[".".join(path)] for path in inner if len(path) > 2}
+    ranked = found.get("model.reward_model_type")
+    kind = next((name for name in ("dpo", "kto", "spin", "ppo") if name in kinds), "")
+    if not (kind and "pretrained_checkpoint.restore_from_path" in found) and ranked is None:
+        return
+    place = ranked or kinds[kind]
+    draft.put("task", Given("sft", place.file, place.line))
+    _started_from(sheet, context, "pretrained_checkpoint.restore_from_path")
+    _adapters(sheet)
+    if ranked is not None:
+        if str(ranked.value) == "binary_ranking":
+            draft.counts_examples = True
+            draft.put("loss", Given("reward", ranked.file, ranked.line))
+        return
+    if kind in ("spin", "ppo"):
+        say_sampled(draft, kind)
+        return
+    draft.counts_examples = True
+    draft.put("loss", Given("dpo", place.file, place.line))
+    if kind == "kto":
+        why = "NeMo-Aligner's KTO runs the mismatched answer as DPO runs the rejected one"
+        draft.note("loss", "dpo", why)
+    if "lora" not in draft.values:
+        why = "NeMo-Aligner keeps the reference's weights in the host's memory; swaps take no time"
+        draft.assume("reference", HOST, why)
+
+
+def _adapters(sheet: Sheet) -> None:
+    """LoRA by ``model.peft``; other schemes are said to be taken for full fine-tuning."""
+    draft = sheet.draft
     scheme = sheet.text("model.peft.peft_scheme", into="adapters")
     words = {part.strip() for part in scheme.value.lower().split(",")} if scheme else set()
     if scheme is not None and "lora" in words:
