@@ -21,7 +21,8 @@ from typing import Any
 from verify_compile import cases, parse, request_of
 
 from chipshift.compiled.expected import AXES, Sums, expected
-from chipshift.compiled.hlo.collectives import by_axis, read_collectives
+from chipshift.compiled.hlo.collective import by_axis
+from chipshift.compiled.hlo.collectives import read_collectives
 from chipshift.compiled.hlo.groups import MeshAxes
 from chipshift.compiled.hlo.module import parse as parse_program
 from chipshift.compiled.lowering import slice_of

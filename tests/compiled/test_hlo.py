@@ -6,11 +6,13 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from chipshift.compiled.hlo.collectives import by_axis, read_collectives, sent_bytes
+from chipshift.compiled.hlo.collective import by_axis
+from chipshift.compiled.hlo.collectives import read_collectives
 from chipshift.compiled.hlo.cycles import read_cycles
 from chipshift.compiled.hlo.groups import MeshAxes, parse_groups
 from chipshift.compiled.hlo.loops import multiplicities
 from chipshift.compiled.hlo.module import parse
+from chipshift.compiled.hlo.purpose import sent_bytes
 from chipshift.compiled.hlo.shape import parse_shapes
 
 MESH = MeshAxes(("dp", "fsdp", "tp"), (2, 2, 2))

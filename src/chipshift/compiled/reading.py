@@ -6,7 +6,8 @@ from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
-from chipshift.compiled.hlo.collectives import Collective, by_axis, read_collectives
+from chipshift.compiled.hlo.collective import Collective, by_axis
+from chipshift.compiled.hlo.collectives import read_collectives
 from chipshift.compiled.hlo.cycles import read_cycles
 from chipshift.compiled.hlo.flops import matmul_flops
 from chipshift.compiled.hlo.groups import MeshAxes

@@ -3,13 +3,15 @@
 from __future__ import annotations
 
 import re
-from collections import Counter, defaultdict
-from dataclasses import dataclass, replace
+from collections import defaultdict
+from dataclasses import replace
 
+from chipshift.compiled.hlo.collective import Collective
 from chipshift.compiled.hlo.groups import MeshAxes, parse_groups, parse_pairs
 from chipshift.compiled.hlo.loops import multiplicities
 from chipshift.compiled.hlo.module import Computation, Instruction, Module
 from chipshift.compiled.hlo.purpose import in_place_of, padded_bytes, result, sent_bytes
+from chipshift.compiled.hlo.windowed import PAIRS, windowed
 
 KINDS = {
     "all-gather": "all_gather",
@@ -20,50 +22,11 @@ KINDS = {
     "collective-permute": "permute",
     "collective-broadcast": "broadcast",
 }
-_PAIRS = re.compile(r"source_target_pairs=\{((?:\{[0-9]+,[0-9]+\},?)*)\}")
 _MEGASCALE = re.compile(r'_xla_megascale_transfer_type="?\\?"?([A-Z_]+)')
 _EMITTER = re.compile(r'"emitter":"([^"]+)"')
 _STRATEGY = re.compile(r'"strategy":"([^"]+)"')
 _CHAIN = re.compile(r'chain_id="(\d+)"')
 _COMPUTE = ("fusion", "convolution", "dot", "custom-call", "while", "call")
-
-
-@dataclass(frozen=True)
-class Collective:
-    """One kind of collective over one axis at one place of the program.
-
-    Attributes:
-        group: devices that take part together.
-        count: times a step. bytes: sent by one device, all times together (outputs.md).
-        algorithm: emitter and strategy that the compiler chose.
-        overlapped: computation is scheduled between its start and its end.
-        windowed: a loop of permutes around a matmul, counted as what it implements.
-        where: op name of the traced program; source: file and line.
-        inserted: of ``bytes``, what the compiler put in by itself; why: ``made again`` (instead of
-            kept), ``padding``, or ``evened out`` (parts of unequal size moved to their places).
-        instead: (kind, axis, bytes) of the collectives that an all-reduce does the work of;
-            spent: of ``bytes``, what it sends for them.
-    """
-
-    kind: str
-    axis: str
-    group: int
-    count: int
-    bytes: float
-    algorithm: str
-    overlapped: bool
-    windowed: bool
-    where: str
-    source: tuple[str, int] | None
-    inserted: float = 0.0
-    why: str = ""
-    instead: tuple[tuple[str, str, float], ...] = ()
-    spent: float = 0.0
-
-    @property
-    def own(self) -> float:
-        """Bytes sent for what the collective is itself."""
-        return self.bytes - self.inserted - self.spent
 
 
 def read_collectives(module: Module, mesh: MeshAxes) -> tuple[Collective, ...]:
@@ -101,7 +64,7 @@ def read_collectives(module: Module, mesh: MeshAxes) -> tuple[Collective, ...]:
             elif instruction.opcode == "send" and _MEGASCALE.search(instruction.rest):
                 found.append(_megascale(module, instruction, count))
     for members in permutes.values():
-        found += _windowed(module, mesh, members)
+        found += windowed(module, mesh, members)
     return tuple(found)
 
 
@@ -143,7 +106,7 @@ def _collective(
     instead: tuple[tuple[str, str, float], ...] = ()
     spent = padding = 0.0
     if kind == "permute":
-        pairs = _PAIRS.search(instruction.rest)
+        pairs = PAIRS.search(instruction.rest)
         axis, size = mesh.over_pairs(parse_pairs(pairs.group(1) if pairs else ""))
         sent: float = sent_from
     else:
@@ -273,119 +236,3 @@ def _megascale(module: Module, instruction: Instruction, count: int) -> Collecti
         instruction.op_name,
         module.source(instruction),
     )
-
-
-def _windowed(
-    module: Module, mesh: MeshAxes, members: list[tuple[Computation, Instruction, int]]
-) -> list[Collective]:
-    """Permutes that belong to one matmul, as the all-gather or reduce-scatter they implement.
-
-    XLA's windowed einsum passes a matmul's operand, or its partial sums, around the ring while it
-    multiplies, in both directions, in a loop or unrolled. Each of the ring's ``n`` parts is one
-    permuted array; the collective sends n - 1 of them from each device. Sums start as zeros, which
-    are passed on too, once for all unrolled matmuls of one shape: these carry nothing.
-    """
-    by_shape: dict[tuple[str, str, int], list[tuple[Computation, Instruction, int]]]
-    by_shape = defaultdict(list)
-    for computation, instruction, count in members:
-        pairs = _PAIRS.search(instruction.rest)
-        axis, size = mesh.over_pairs(parse_pairs(pairs.group(1) if pairs else ""))
-        shape = instruction.shapes[0]
-        by_shape[(f"{shape.dtype}{shape.dims}", axis, size)].append(
-            (computation, instruction, count)
-        )
-    found = []
-    for (_, axis, size), same in by_shape.items():
-        if size < 2:
-            continue
-        computation, instruction, _ = same[0]
-        parts = _parts(same, size)
-        found.append(
-            Collective(
-                "reduce_scatter" if _passes_sums(module, same) else "all_gather",
-                axis,
-                size,
-                max(1, round(parts / (size - 1))),
-                float(instruction.shapes[0].bytes * parts),
-                "windowed einsum",
-                True,
-                True,
-                instruction.op_name,
-                module.source(instruction),
-            )
-        )
-    return found
-
-
-def _parts(members: list[tuple[Computation, Instruction, int]], n: int) -> int:
-    """Parts a device passes on in a step, those left out that carry nothing.
-
-    A loop that goes both ways round has n permutes a run and one after it, one that goes one way n
-    or n - 1; n - 1 of them pass a part.
-    """
-    loops: dict[str, dict[str, int]] = defaultdict(lambda: defaultdict(int))
-    alone = 0
-    for computation, instruction, count in members:
-        made_by = computation.by_name.get(instruction.operands[0])
-        pairs = _PAIRS.search(instruction.rest)
-        if "windowed_dot_general_body" in computation.name:
-            loops[computation.name][pairs.group(1) if pairs else ""] += count
-        elif made_by is None or made_by.opcode != "broadcast":
-            alone += count
-    for ways in loops.values():
-        passed = sum(ways.values())
-        runs = passed // (n if passed % n == 0 else n - 1)
-        alone += runs * (n - 1 - (len(ways) > 1))  # without the one after it, counted already
-    return alone
-
-
-def _passes_sums(module: Module, members: list[tuple[Computation, Instruction, int]]) -> bool:
-    """Whether the ring passes partial sums (a reduce-scatter) rather than an operand."""
-    for computation, instruction, _ in members:
-        if "windowed_dot_general_body_rs" in computation.name:
-            return True
-        if "windowed_dot_general_body_ag" in computation.name:
-            return False
-        producer = computation.by_name.get(instruction.operands[0])
-        if producer is None:
-            continue
-        inner = module.computations.get(producer.attribute("calls"))
-        opcodes = {i.opcode for i in inner.instructions} if inner else {producer.opcode}
-        if opcodes & {"convolution", "dot"} or producer.opcode == "broadcast":
-            return True
-    return False
-
-
-def by_axis(collectives: tuple[Collective, ...]) -> tuple[Collective, ...]:
-    """Collectives added up over places: one a kind and axis, the most bytes first."""
-    sums: dict[tuple[str, str, int], Collective] = {}
-    algorithms: dict[tuple[str, str, int], Counter[str]] = defaultdict(Counter)
-    for one in collectives:
-        key = (one.kind, one.axis, one.group)
-        algorithms[key][one.algorithm] += one.count
-        if key in sums:
-            held = sums[key]
-            one = replace(
-                held,
-                count=held.count + one.count,
-                bytes=held.bytes + one.bytes,
-                overlapped=held.overlapped or one.overlapped,
-                windowed=held.windowed or one.windowed,
-                inserted=held.inserted + one.inserted,
-                instead=_added(held.instead, one.instead),
-                spent=held.spent + one.spent,
-            )
-        sums[key] = one
-    named = [
-        replace(one, algorithm=algorithms[key].most_common(1)[0][0]) for key, one in sums.items()
-    ]
-    return tuple(sorted(named, key=lambda one: -one.bytes))
-
-
-def _added(
-    one: tuple[tuple[str, str, float], ...], other: tuple[tuple[str, str, float], ...]
-) -> tuple[tuple[str, str, float], ...]:
-    sums: dict[tuple[str, str], float] = defaultdict(float)
-    for kind, axis, sent in (*one, *other):
-        sums[kind, axis] += sent
-    return tuple((kind, axis, sent) for (kind, axis), sent in sums.items())
