@@ -277,6 +277,9 @@ def test_a_native_file_counts_sequences(tmp_path: Path) -> None:
     # nothing says a dtype: as the policy's weights
     assert (job.loss, job.reference) == ("dpo", "bf16")
     assert read(tmp_path, NATIVE + "loss = 'orpo'\n", "job.toml").reference == "none"
+    # where no microbatch is stated it is one example
+    left_open = NATIVE + "loss = 'dpo'\n[plan]\nopen = 'fsdp'\n"
+    assert microbatch(read(tmp_path, left_open, "job.toml")) == 2
 
 
 @pytest.mark.parametrize(
@@ -284,6 +287,7 @@ def test_a_native_file_counts_sequences(tmp_path: Path) -> None:
     [
         ({"loss": "dpoo"}, r"--set: loss is 'dpoo'; did you mean 'dpo'"),
         ({"loss": "dpo", "reference": "bf17"}, r"--set: reference is 'bf17'; did you mean 'bf16'"),
+        ({"loss": "dpo", "microbatch": "3"}, "3 sequences holds no whole examples of dpo, .* 2"),
         ({"loss": "dpo", "reference": "base"}, r"'base', .* but the job has no adapters"),
     ],
 )
@@ -302,6 +306,18 @@ def test_the_step_that_is_compiled_refuses_another_loss(tmp_path: Path) -> None:
     job = read(tmp_path, TRL + "beta: 0.1\n")
     with pytest.raises(InputError, match="the loss is dpo, but the step that is compiled"):
         request_of(job, Plan(fsdp=16), parse_machine("v6e:4x4"))
+
+
+def test_no_plan_splits_a_pair(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    from chipshift.cli.app import run
+
+    file = tmp_path / "dpo.yaml"
+    file.write_text(TRL + "beta: 0.1\n")
+    on = ["--on", "h100*8"]
+    assert run(["assess", str(file), *on, "--to", "v6e:4x4", "--fix", "microbatch=1"]) == 2
+    assert "an example of dpo has 2 sequences" in capsys.readouterr().err
+    assert run(["estimate", str(file), *on, "--plan", "fsdp=8,microbatch=1"]) == 2
+    assert "holds no whole examples" in capsys.readouterr().err
 
 
 def test_the_commands_show_it(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:

@@ -6,6 +6,7 @@ from collections.abc import Iterator
 
 from chipshift.errors import InputError
 from chipshift.jobs.job import TrainJob
+from chipshift.jobs.loss import loss
 from chipshift.jobs.plan import Plan
 from chipshift.models.model import Model, MoeMlp
 
@@ -23,6 +24,7 @@ def complaints(job: TrainJob, plan: Plan) -> Iterator[str]:
     yield from _tensor(job.model, plan, job.kv_replicated)
     yield from _layers(job.model, plan, job.uneven_pp)
     yield from _sequence(job, plan)
+    yield from _examples(job, plan)
     yield from _experts(job.model, plan, closed=not job.plan_open)
 
 
@@ -88,6 +90,16 @@ def _sequence(job: TrainJob, plan: Plan) -> Iterator[str]:
         yield (
             f"a sequence of {length // plan.cp} a device cannot be cut over tp={plan.tp} by "
             "sequence parallelism; expected a tp that divides it"
+        )
+
+
+def _examples(job: TrainJob, plan: Plan) -> Iterator[str]:
+    """A loss over pairs needs both answers of each in one microbatch."""
+    answers = loss(job.loss).answers
+    if plan.microbatch % answers:
+        yield (
+            f"a microbatch of {plan.microbatch:g} sequences holds no whole examples of {job.loss}, "
+            f"which have {answers} each; expected a multiple of {answers}"
         )
 
 

@@ -9,7 +9,7 @@ from chipshift.errors import InputError
 from chipshift.jobs.check import check_plan
 from chipshift.jobs.draft import DEGREES, FIELDS, Draft
 from chipshift.jobs.job import Assumed, Given, Precision, Stated, TrainJob
-from chipshift.jobs.loss import LM, NO_REFERENCE
+from chipshift.jobs.loss import LM, NO_REFERENCE, loss
 from chipshift.jobs.plan import Plan
 from chipshift.jobs.preference import settle_loss
 from chipshift.jobs.settle import settle
@@ -186,7 +186,12 @@ def _batch(draft: Draft) -> tuple[Stated[int], float, int, bool]:
             made = Given(int(value), source.file, source.line)
         return made, micro, accumulation or 1, bool(axis)
     if axis:
-        return total, micro or 1.0, accumulation or 1, False
+        return (
+            total,
+            micro or float(loss(draft.get("loss") or LM).answers),
+            accumulation or 1,
+            False,
+        )
     if micro is None:
         micro = total.value / replicas / (accumulation or 1)
         draft.note("microbatch", f"{micro:g}", "the global batch over the replicas, undivided")

@@ -74,8 +74,7 @@ YAML_FORMATS: tuple[tuple[str, tuple[frozenset[str], ...]], ...] = (
         (
             frozenset({"trainer", "tensor_model_parallel_size"}),
             frozenset({"micro_batch_size", "tensor_model_parallel_size"}),
-            frozenset({"trainer", "ref_policy_kl_penalty"}),
-            frozenset({"trainer", "reward_model_type"}),
+            frozenset({"trainer", "pretrained_checkpoint"}),
         ),
     ),
     ("levanter", (frozenset({"trainer", "train_batch_size"}), frozenset({"trainer", "mp"}))),

@@ -6,6 +6,7 @@ from collections.abc import Iterator, Mapping
 
 from chipshift.errors import InputError
 from chipshift.jobs.job import TrainJob
+from chipshift.jobs.loss import loss
 from chipshift.models.model import Model, MoeMlp
 
 Fixed = Mapping[str, str | int | float]
@@ -41,6 +42,12 @@ def check_held(job: TrainJob, fixed: Fixed) -> None:
                 f"--fix {axis}={value:g} does not divide the {sequences} sequences of a step; "
                 f"expected one of {_divisors(sequences)}"
             )
+    answers = loss(job.loss).answers
+    if "microbatch" in fixed and float(fixed["microbatch"]) % answers:
+        raise InputError(
+            f"--fix microbatch={fixed['microbatch']}: an example of {job.loss} has {answers} "
+            f"sequences; expected a multiple of {answers}"
+        )
     if int(fixed.get("ep", 1)) > 1 and not _experts(job.model):
         raise InputError(f"--fix ep={fixed['ep']}: {job.model.name} has no experts; expected ep=1")
     for axis, what, number in _cut(job.model):
