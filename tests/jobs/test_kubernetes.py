@@ -170,3 +170,27 @@ def test_a_wrong_value_in_the_container_is_said_and_not_passed_over(tmp_path: Pa
     command = COMMAND.replace("'1'", "many")
     with pytest.raises(InputError, match=r"job\.yaml:\d+: per_device_train_batch_size is many"):
         read(tmp_path, f"  {pod(GPUS, f'command: {command}')}\n")
+
+
+@pytest.mark.parametrize(
+    ("old", "new", "said"),
+    [
+        (GPUS, "nvidia.com/gpu: eight", r"job\.yaml:5: nvidia\.com/gpu is 'eight'; expected a"),
+        (GPUS, "google.com/tpu: -4", r"job\.yaml:5: google\.com/tpu is '-4'; expected a whole"),
+        ("parallelism: 2", "parallelism: two", r"job\.yaml:4: parallelism is 'two'; expected a"),
+        (GPUS, "nvidia.com/gpu: 0.5", r"job\.yaml:5: nvidia\.com/gpu is '0\.5'; expected a"),
+    ],
+)
+def test_a_count_that_is_none_is_refused(tmp_path: Path, old: str, new: str, said: str) -> None:
+    spec = f"  parallelism: 2\n  {pod(GPUS)}\n".replace(old, new)
+    file = tmp_path / "job.yaml"
+    file.write_text(
+        f"apiVersion: v1\nkind: Job\nspec: {{}}\n{spec}".replace("spec: {}\n", "spec:\n")
+    )
+    with pytest.raises(InputError, match=said):
+        read_job([str(file)])
+
+
+def test_a_count_that_a_template_fills_in_is_no_mistake(tmp_path: Path) -> None:
+    spec = f"  parallelism: <NODES>\n  {pod(GPUS)}\n"
+    assert read(tmp_path, spec).devices is None

@@ -147,3 +147,124 @@ def test_a_python_script_is_not_read_as_the_shell_in_its_documentation(tmp_path:
     parsed = TRL.replace("RLOOConfig(output", "TrlParser((RLOOConfig,)); _ = dict(output")
     with pytest.raises(InputError, match="takes its settings from its command line"):
         job(tmp_path, parsed.replace('RLOOTrainer(model="Qwen/Qwen2.5-0.5B", args=args)', "0"), "a")
+
+
+FACTORY_1 = """
+model: Qwen/Qwen3-4B
+model_class: llm
+peft_config: {name: lora, r: 16, target_modules: [q_proj, v_proj]}
+dist_config: {name: fsdp2}
+micro_batch_size: 2
+global_batch_size: 64
+cutoff_len: 4096
+"""
+
+
+def test_llama_factory_version_1(tmp_path: Path) -> None:
+    found = job(tmp_path, FACTORY_1)
+    assert (found.model.name, found.task, found.seq_len.value) == ("qwen3-4b", "lora", 4096)
+    plan = plan_on(found, "h100*8")
+    assert (plan.fsdp, plan.microbatch, plan.accumulation, plan.remat) == (8, 2, 4, "full")
+    assert found.precision.value.compute == "bf16"  # on unless the file says otherwise
+    # rank 16 on q (2560 → 32 × 128) and v (2560 → 8 × 128), 36 layers
+    shown = f"{16 * 36 * ((2560 + 4096) + (2560 + 1024)):,}"
+    assert ("trained parameters", shown) in [(what, value) for what, value, _ in found.assumed]
+    whole = FACTORY_1.replace("peft_config: {name: lora, r: 16, target_modules: [q_proj, v_proj]}",
+                              "bf16: false\ncp_size: 2\noptim_config: {name: muon}")  # fmt: skip
+    found = job(tmp_path, whole)
+    assert (found.task, found.optimizer.value) == ("sft", "muon")
+    assert (plan_on(found, "h100*8").cp, found.precision.value.compute) == (2, "fp32")
+
+
+def test_llama_factorys_ways_of_training_less_are_said(tmp_path: Path) -> None:
+    text = (
+        "model_name_or_path: meta-llama/Meta-Llama-3-8B\nstage: sft\nfinetuning_type: full\n"
+        "use_badam: true\nuse_galore: false\ncutoff_len: 2048\nper_device_train_batch_size: 1\n"
+    )
+    found = job(tmp_path, text)
+    assert [entry.key for entry in found.ignored if entry.matters] == ["use_badam"]
+
+
+def test_axolotl_pretrains_on_a_pretraining_dataset(tmp_path: Path) -> None:
+    text = (
+        "base_model: HuggingFaceTB/SmolLM2-135M\nsequence_len: 1024\nmicro_batch_size: 2\n"
+        "pretraining_dataset:\n  - path: x\n"
+    )
+    assert job(tmp_path, text).task == "pretrain"
+
+
+FOUNDRY = """
+max_seq_len: 2048
+global_train_batch_size: 64
+device_train_microbatch_size: 8
+precision: amp_bf16
+model: {name: hf_causal_lm, pretrained_model_name_or_path: meta-llama/Llama-2-7b-hf,
+        peft_config: {peft_type: LORA, r: 4, target_modules: [q_proj]}}
+train_loader: {name: finetuning}
+optimizer: {name: decoupled_adamw}
+"""
+
+
+def test_llm_foundrys_fine_tuning(tmp_path: Path) -> None:
+    found = job(tmp_path, FOUNDRY)
+    assert (found.model.name, found.task) == ("llama-2-7b", "lora")
+    # rank 4 on q, 4096 → 4096, 32 layers
+    shown = f"{4 * 32 * (4096 + 4096):,}"
+    assert ("trained parameters", shown) in [(what, value) for what, value, _ in found.assumed]
+    plain = FOUNDRY.replace("peft_config: {peft_type: LORA, r: 4, target_modules: [q_proj]}", "")
+    assert job(tmp_path, plain).task == "sft"
+    fused = FOUNDRY.replace("q_proj", "Wqkv").replace("meta-llama/Llama-2-7b-hf", "mosaicml/mpt-7b")
+    # of a layer's 4 × 4096² + 2 × 4 × 4096² each of q, k, v has 4 × (4096 + 4096) beside it
+    share = 3 * 4 * 2 * 4096 / (12 * 4096**2)
+    assert job(tmp_path, fused).trainable_fraction == pytest.approx(share)
+
+
+CHAT = """#!/bin/bash
+STAGE=$1
+if [ "$STAGE" == "" ]; then STAGE=3; fi
+deepspeed main.py --model_name_or_path meta-llama/Llama-2-7b-hf --data_split 2,4,4 \\
+  --per_device_train_batch_size 4 --max_seq_len 512 --zero_stage $STAGE --deepspeed \\
+  --lora_dim 128 --lora_module_name layers. WAY
+"""
+
+
+def test_deepspeed_chat(tmp_path: Path) -> None:
+    found = job(tmp_path, CHAT.replace("WAY", ""), "run.sh")
+    assert (found.precision.value.compute, found.precision.value.master) == ("fp16", "fp32")
+    assert plan_on(found, "a100*8").fsdp == 8
+    assert any(entry.key == "lora_dim" and entry.matters for entry in found.ignored)
+    few = job(
+        tmp_path, CHAT.replace("WAY", "--only_optimize_lora --dtype bf16 --offload"), "run.sh"
+    )
+    assert (few.task, few.precision.value.compute) == ("lora", "bf16")
+    assert "cpu_offload" in {flag.kind for flag in few.flags}
+
+
+CHOICE = """#!/bin/bash
+TEST=$1
+if [ $TEST == "z0" ]; then
+  python run_clm.py --model_name_or_path gpt2 --per_device_train_batch_size 2 --block_size 512
+fi
+"""
+
+
+def test_the_argument_that_a_script_chooses_by_is_named(tmp_path: Path) -> None:
+    file = tmp_path / "run.sh"
+    file.write_text(CHOICE)
+    with pytest.raises(InputError, match=r"--set args='\.\.\.'.*\$1 is TEST"):
+        read_job([str(file)])
+    assert read_job([str(file)], overrides={"args": "z0"}).model.name == "gpt2"
+
+
+def test_nanotrons_masked_documents_are_no_kernel(tmp_path: Path) -> None:
+    text = """
+parallelism: {dp: 2, tp: 1, pp: 1}
+tokens: {sequence_length: 256, micro_batch_size: 2, batch_accumulation_per_replica: 1}
+model:
+  model_config: {hidden_size: 64, num_hidden_layers: 2, num_attention_heads: 4, vocab_size: 256,
+    intermediate_size: 128, num_key_value_heads: 4, is_llama_config: true,
+    _attn_implementation: flash_attention_2, _use_doc_masking: true}
+"""
+    found = job(tmp_path, text)
+    assert {"attention_kernel", "packed_documents"} <= {flag.kind for flag in found.flags}
+    assert not [entry for entry in found.ignored if entry.matters]

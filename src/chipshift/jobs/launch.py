@@ -270,7 +270,7 @@ def as_settings(
 
 def settling(name: str, environment: Environment | None) -> str:
     """The ``--set`` that would settle a variable: the script's arguments, or its conditions'."""
-    if environment is None or name in environment.unset:
+    if environment is None or (name in environment.unset and not name.isdecimal()):
         return ""
     needed = [one for one in environment.unset if one.isdecimal()]
     if not name.isdecimal() and not needed:
@@ -282,6 +282,17 @@ def settling(name: str, environment: Environment | None) -> str:
     first = sorted({*needed, *([name] if name.isdecimal() else ())}, key=lambda one: int(one[:6]))
     shown = [f"${one} is {named[one]}" if one in named else f"${one}" for one in first[:8]]
     return f"--set args='...', the script's own arguments ({', '.join(shown)})"
+
+
+def unsettled(launch: Launch) -> str:
+    """What the script's conditions rest on and nothing sets, for a sentence; "" where nothing."""
+    environment = launch.found.environment
+    unset = sorted(environment.unset)
+    if not unset:
+        return ""
+    own = settling(next((n for n in unset if n.isdecimal()), ""), environment)
+    asked = f"; {own}, would say" if own else ""
+    return f" (conditions in it rest on {', '.join(unset[:3])}, unset here{asked})"
 
 
 class Unset(str):

@@ -43,6 +43,9 @@ def read(source: Source, context: Context) -> Draft:
         if setting is not None and str(setting.value).lower() in ("true", "auto", "full"):
             draft.assume("loaded", dtype, f"axolotl loads the model in {dtype} when {key} is on")
             break
+    rows = sheet.raw("pretraining_dataset")
+    if rows is not None and rows[1].value:
+        draft.put("task", Given("pretrain", rows[1].file, rows[1].line))
     fill(sheet, context, default_micro=1)
     _packed(draft, sheet.settings)
     draft.assume("stack", stack_of(draft), "axolotl has no calibration of its own")

@@ -6,6 +6,8 @@ scripts/train/yamls/*, 2025; Composer, "FSDP" (its mixed-precision words), 2025.
 
 from __future__ import annotations
 
+from typing import Any
+
 from chipshift.jobs.context import Context
 from chipshift.jobs.draft import Draft
 from chipshift.jobs.dtypes import dtype_of
@@ -16,6 +18,7 @@ from chipshift.jobs.readers.optimizer_name import put_optimizer_named
 from chipshift.jobs.readers.yaml_sheet import yaml_sheet
 from chipshift.jobs.settings import Setting, Sheet
 from chipshift.jobs.source import Source
+from chipshift.models.lora import read_lora
 
 MPT = {
     "model.d_model": "d_model",
@@ -49,6 +52,10 @@ def read(source: Source, context: Context) -> Draft:
     draft.put("seq_len", sheet.integer("max_seq_len", "variables.max_seq_len", into="length"))
     _fsdp(sheet)
     _precision(sheet)
+    loader = sheet.text("train_loader.name", into="kind of training")
+    if loader is not None and "finetun" in loader.value:
+        draft.put("task", Given("sft", loader.file, loader.line))
+    _adapters(sheet)
     name = sheet.text("optimizer.name", into="optimizer")
     if name is not None:
         put_optimizer_named(draft, name)
@@ -62,6 +69,24 @@ def read(source: Source, context: Context) -> Draft:
     )
     sheet.ignore(("*",), False, "does not change the time or memory of a step")
     return draft
+
+
+def _adapters(sheet: Sheet) -> None:
+    """``model.peft_config``: PEFT's own words; its defaults where they are left out."""
+    base = "model.peft_config."
+    kind = sheet.text(base + "peft_type", into="adapters")
+    if kind is None or kind.value.lower() != "lora":
+        return
+    keys: dict[str, Any] = {}
+    for key in ("target_modules", "modules_to_save", "layers_to_transform"):
+        found = sheet.raw(base + key)
+        if found is not None:
+            sheet.record(*found, "adapters")
+            keys[key] = found[1].value
+    rank = sheet.integer(base + "r", into="rank of the adapters")
+    keys["r"] = rank.value if rank else 8
+    lora = read_lora(keys, sheet.draft.file)
+    sheet.draft.put("lora", Given(lora, kind.file, kind.line))
 
 
 def _fsdp(sheet: Sheet) -> None:

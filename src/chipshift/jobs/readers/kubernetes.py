@@ -16,7 +16,7 @@ from chipshift.jobs.context import Context
 from chipshift.jobs.draft import Draft
 from chipshift.jobs.job import Given, Understood
 from chipshift.jobs.launch import CHIPS
-from chipshift.jobs.readers.kubernetes_pods import TPU, Pods, pods_of, trainers
+from chipshift.jobs.readers.kubernetes_pods import DEVICES, TPU, Pods, pods_of, trainers
 from chipshift.jobs.recognise import recognise
 from chipshift.jobs.settings import as_integer
 from chipshift.jobs.source import Source
@@ -172,7 +172,13 @@ def _machine(draft: Draft, document: Document) -> None:
         value, last = _value(document.tree, path), path.rsplit(".", 1)[-1]
         if isinstance(value, str) and ("accelerator" in last or last.endswith("instance-type")):
             _chip(draft, value, line)
-    working = trainers(pods_of(document.tree))
+    found = pods_of(document.tree)
+    for key, text in (entry for each in found for entry in each.wrong):
+        row = document.lines.get(key) or document.lines.get(key.replace(".0.", "."))
+        name = next((one for one in DEVICES if key.endswith(one)), key.rsplit(".", 1)[-1])
+        place = f"{draft.file}:{row}" if row else draft.file
+        raise InputError(f"{place}: {name} is '{text[:60]}'; expected a whole number")
+    working = trainers(found)
     if not working:
         return
     first = working[0]

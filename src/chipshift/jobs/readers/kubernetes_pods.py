@@ -11,8 +11,9 @@ Google Cloud, "Plan TPUs in GKE" (google.com/tpu counts chips), 2026.
 
 from __future__ import annotations
 
+import re
 from collections.abc import Iterator, Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any
 
 from chipshift.jobs.settings import as_integer
@@ -22,6 +23,8 @@ TPU = "google.com/tpu"
 SLICES = ("replicas",)
 HOSTS = ("parallelism", "numOfHosts", "numNodes")
 DEEPEST = 40
+_VARIABLE = re.compile(r"\$|\{\{|[<>]")
+"""A shell's or template's variable, or a place to fill in by hand (``<NODES>``)."""
 
 
 @dataclass(frozen=True)
@@ -35,6 +38,8 @@ class Pods:
         each: accelerators a pod, over its containers; 0 where it asks for none.
         resource: the resource's name, or "".
         unset: counts that hold a variable, such as ``replicas: $NODES``: the key and its text.
+        wrong: counts that are none, such as ``nvidia.com/gpu: eight``: the key's dotted path and
+            what stands there.
     """
 
     path: str
@@ -44,6 +49,7 @@ class Pods:
     each: int
     resource: str
     unset: tuple[tuple[str, str], ...] = ()
+    wrong: tuple[tuple[str, str], ...] = ()
 
     @property
     def count(self) -> int:
@@ -87,38 +93,44 @@ def _below(above: Pods, key: str, value: Any) -> Pods:
     if isinstance(value, dict) and ("template" in value or "replicas" in value):
         role = str(value.get("replicaType") or value.get("name") or key).lower()
     path = f"{above.path}.{key}" if above.path else key
-    return Pods(path, role, above.slices, above.hosts, above.each, above.resource, above.unset)
+    return replace(above, path=path, role=role)
 
 
 def _multiplied(above: Pods, table: Mapping[str, Any]) -> Pods:
-    slices, hosts, unset = above.slices, above.hosts, list(above.unset)
+    slices, hosts, unset, bad = above.slices, above.hosts, list(above.unset), list(above.wrong)
     for key in (*SLICES, *HOSTS):
         value = table.get(key)
         count = as_integer(value)
         if count is None:
-            if isinstance(value, str) and "$" in value:
+            if isinstance(value, str) and _VARIABLE.search(value):
                 unset.append((key, value))
+            elif isinstance(value, str):
+                bad.append((f"{above.path}.{key}", value))
             continue
         if key in SLICES:
             slices *= max(0, count)
         else:
             hosts *= max(0, count)
-    return Pods(above.path, above.role, slices, hosts, above.each, above.resource, tuple(unset))
+    return replace(above, slices=slices, hosts=hosts, unset=tuple(unset), wrong=tuple(bad))
 
 
 def _asked(here: Pods, containers: list[dict[str, Any]]) -> Pods:
     """The accelerators of a pod's containers together; limits, else requests."""
-    total, resource, unset = 0, "", list(here.unset)
-    for container in containers:
+    total, resource, unset, bad = 0, "", list(here.unset), list(here.wrong)
+    for at, container in enumerate(containers):
         resources = container.get("resources")
         table = resources if isinstance(resources, dict) else {}
         for name in DEVICES:
-            value = next(
-                (t[name] for k in ("limits", "requests") if isinstance(t := table.get(k), dict)
-                 and name in t), None
+            kind = next(
+                (k for k in ("limits", "requests") if isinstance(t := table.get(k), dict)
+                 and name in t), ""
             )  # fmt: skip
-            if isinstance(value, str) and "$" in value:
+            value = table[kind][name] if kind else None
+            count = as_integer(value)
+            if isinstance(value, str) and _VARIABLE.search(value):
                 unset.append((name, value))
-            if (count := as_integer(value)) and (not resource or resource == name):
+            elif value is not None and (count is None or count < 0):
+                bad.append((f"{here.path}.containers.{at}.resources.{kind}.{name}", str(value)))
+            if count and (not resource or resource == name):
                 total, resource = total + max(0, count), name
-    return Pods(here.path, here.role, here.slices, here.hosts, total, resource, tuple(unset))
+    return replace(here, each=total, resource=resource, unset=tuple(unset), wrong=tuple(bad))

@@ -10,7 +10,7 @@ from chipshift.jobs.draft import Draft
 from chipshift.jobs.job import Given
 from chipshift.jobs.readers.hf_args import fill, put_ignored, stack_of
 from chipshift.jobs.readers.yaml_sheet import yaml_sheet
-from chipshift.jobs.settings import as_boolean
+from chipshift.jobs.settings import Setting, Sheet, as_boolean
 from chipshift.jobs.source import Source
 
 
@@ -18,6 +18,7 @@ def read(source: Source, context: Context) -> Draft:
     """Read one file; see ``readers/__init__``."""
     draft = Draft(source.path, "llamafactory")
     sheet = yaml_sheet(source, context, draft)
+    _version_1(sheet)
     off = sheet.boolean("disable_gradient_checkpointing", into="rematerialisation")
     if off is not None:
         draft.put("remat", Given("none" if off.value else "full", off.file, off.line))
@@ -32,6 +33,8 @@ def read(source: Source, context: Context) -> Draft:
                 {"tensor": "tp", "pipeline": "pp", "context": "cp", "expert": "ep"}[field], size
             )
     fill(sheet, context)
+    if draft.get("global_batch") and "gradient_accumulation_steps" not in sheet.settings:
+        draft.values.pop("accumulation", None)  # it follows from the global batch
     draft.assume("seq_len", 2048, "LLaMA-Factory's default cutoff_len")
     if (kept := sheet.settings.get("infer_dtype")) is not None:
         sheet.raw("infer_dtype")
@@ -42,6 +45,62 @@ def read(source: Source, context: Context) -> Draft:
         *("adapter_name*", "export_*", "infer_*", "upcast_*", "double_*", "quantization_*"),
         *("reward_*", "ray_*", "mix_*", "swanlab*", "cutoff*", "mask_history", "visual*"),
     )
+    few = (
+        *("use_galore", "use_badam", "use_apollo", "use_llama_pro", "mixture_of_depths"),
+        *("freeze_trainable_layers", "shift_attn", "use_adam_mini", "peft_config.freeze_*"),
+    )
+    why = "changes what is trained or kept; the whole model's was taken"
+    sheet.ignore([key for key in few if sheet.settings.get(key, OFF).value is not False], True, why)
     put_ignored(sheet, more)
     sheet.close("LLaMA-Factory")
     return draft
+
+
+OFF = Setting(None, "")
+RENAMED = {
+    "peft_config.r": "lora_rank",
+    "peft_config.target_modules": "lora_target",
+    "peft_config.use_dora": "use_dora",
+    "quant_config.quantization_bit": "quantization_bit",
+    "optim_config.name": "optim",
+    "enable_activation_checkpointing": "gradient_checkpointing",
+    "cp_size": "context_parallel_size",
+    "dist_config.config_file": "deepspeed",
+}
+"""Version 1's keys and what they were called before."""
+
+
+def _version_1(sheet: Sheet) -> None:
+    """The keys of version 1 in the older words; bf16 and recomputation are on by default.
+
+    Source: LLaMA-Factory, src/llamafactory/v1/config/training_args.py and
+    v1/plugins/model_plugins/peft.py, 2026.
+    """
+    settings, draft = sheet.settings, sheet.draft
+    kind, dist = settings.get("peft_config.name"), settings.get("dist_config.name")
+    if kind is None and dist is None and "model_class" not in settings:
+        return
+    for old, new in RENAMED.items():
+        if old in settings:
+            settings.setdefault(new, settings.pop(old))
+    adapted = kind is not None and "lora" in str(kind.value)
+    first = kind or dist or settings["model_class"]
+    if kind is not None:
+        settings.setdefault("finetuning_type", settings.pop("peft_config.name"))
+    else:
+        settings.setdefault("finetuning_type", Setting("full", first.file, first.line))
+    if adapted and kind is not None:
+        settings.setdefault("lora_rank", Setting(8, kind.file, kind.line))
+    if "bf16" not in settings:
+        draft.assume("mixed", "bf16", "LLaMA-Factory's default bf16, version 1")
+    if dist is not None and "fsdp" in str(dist.value):
+        sheet.raw("dist_config.name")
+        sheet.record("dist_config.name", dist, "FSDP")
+        draft.put("sharding", Given("fsdp", dist.file, dist.line))
+        draft.put("engine", Given("fsdp", dist.file, dist.line))
+    replicas = sheet.integer("mp_replicate_size", into="dp")
+    if replicas is not None and replicas.value > 1:
+        draft.put("dp", replicas)
+        draft.put("fsdp", sheet.integer("mp_shard_size", into="fsdp"))
+    draft.put("global_batch", sheet.integer("global_batch_size", into="sequences a step"))
+    draft.assume("microbatch", 1, "LLaMA-Factory's default micro_batch_size, version 1")

@@ -20,6 +20,7 @@ from chipshift.jobs.launch import (
     put_environment,
     put_machine,
     read_launch,
+    unsettled,
 )
 from chipshift.jobs.overrides import Overrides
 from chipshift.jobs.readers.megatron_deepspeed import translate
@@ -135,11 +136,9 @@ def training_command(launch: Launch, file: str) -> list[Field]:
             if _telltales(words):
                 best += words
     if not best:
-        unset = ", ".join(sorted(launch.found.environment.unset)[:3])
-        hint = f" (conditions in it rest on {unset}, unset here)" if unset else ""
         raise InputError(
-            f"{file} starts no command with Megatron-LM arguments{hint}; expected a training "
-            "command, or --set for the variable that leads to it"
+            f"{file} starts no command with Megatron-LM arguments{unsettled(launch)}; expected a "
+            "training command, or --set for the variable that leads to it"
         )
     return best
 

@@ -53,11 +53,10 @@ def read(source: Source, context: Context) -> Draft:
         draft.put("remat", Given("full" if again.value else "none", again.file, again.line))
     draft.assume("remat", "none", "nanotron's default recompute_layer")
     sheet.flag("tp_overlap", "parallelism.tp_linear_async_communication")
-    sheet.flag(
-        "attention_kernel",
-        "model.model_config._attn_implementation",
-        "model.model_config._use_doc_masking",
-    )
+    sheet.flag("attention_kernel", "model.model_config._attn_implementation")
+    if sheet.flag("packed_documents", "model.model_config._use_doc_masking"):
+        why = "attention stays within documents, whose length is not said: --set document_len=N"
+        draft.note("attention", "over the whole sequence", why)
     sheet.flag("fused_ops", "model.model_config._fused_rms_norm")
     sheet.flag("fused_ops", "model.model_config._fused_rotary_emb")
     if (draft.get("tp") or 1) == 8:

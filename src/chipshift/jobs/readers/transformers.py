@@ -20,7 +20,9 @@ from chipshift.jobs.launch import (
     put_environment,
     put_machine,
     read_launch,
+    unsettled,
 )
+from chipshift.jobs.readers import deepspeed_chat
 from chipshift.jobs.readers.hf_args import fill, put_ignored, stack_of
 from chipshift.jobs.readers.preference_keys import put_configured, put_program
 from chipshift.jobs.readers.ray_train import put_workers, take_workers
@@ -51,6 +53,7 @@ def read(source: Source, context: Context) -> Draft:
     else:
         sheet = yaml_sheet(source, context, draft)
     _rename(sheet)
+    deepspeed_chat.translate(sheet.settings, draft)
     put_workers(sheet)
     fill(sheet, context)
     draft.assume("stack", stack_of(draft), "Hugging Face's Trainer has no calibration of its own")
@@ -86,8 +89,8 @@ def _command(source: Source, context: Context, draft: Draft) -> Sheet:
             put_program(draft, command, source.path)
     if not best:
         raise InputError(
-            f"{source.path} starts no command with training arguments; expected one, or --set for "
-            "the variable that leads to it"
+            f"{source.path} starts no command with training arguments{unsettled(launch)}; expected "
+            "one, or --set for the variable that leads to it"
         )
     context.overrides.lay_over(best)
     put_machine(draft, launch)
