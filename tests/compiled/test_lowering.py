@@ -3,13 +3,14 @@
 from __future__ import annotations
 
 import math
+from dataclasses import replace
 
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
 from chipshift.compiled.expected import expected
-from chipshift.compiled.lowering import Slice, slice_of
+from chipshift.compiled.lowering import Laid, Slice, rough, slice_of
 from chipshift.compiled.step.config import Block, Config
 
 GIB = 2.0**30
@@ -61,6 +62,83 @@ def test_a_slice_by_its_compilers_name_and_what_has_no_rules() -> None:
     assert slice_of("v7x", "tpu7x:2x2x1", 8, 1) == Slice("v7x", (2, 2, 1), 8)
     assert slice_of("v6e", "v6e:4x4", 32, 2) is None  # two slices
     assert slice_of("h100", "1x1x8", 8, 1) is None
+
+
+@pytest.mark.parametrize(
+    ("columns", "left"),
+    [
+        (128256, 167),  # 2^8 x 3 x 167, Llama 3's vocabulary
+        (151936, 1187),  # 2^7 x 1187, Qwen's
+        (128000, 1),  # 2^10 x 5^3
+        (50304, 131),  # 2^7 x 3 x 131, OLMoE's
+        (23 * 29 * 19, 667),  # 19 is divided out, 23 is not
+    ],
+)
+def test_what_is_left_of_a_number_of_columns(columns: int, left: int) -> None:
+    assert rough(columns) == left
+
+
+@given(st.integers(1, 10**6), st.integers(1, 10**4))
+def test_what_is_left_of_a_product_is_the_product_of_what_is_left(a: int, b: int) -> None:
+    assert rough(a * b) == rough(a) * rough(b)
+
+
+@pytest.mark.parametrize(
+    ("where", "n", "columns", "by_sum"),
+    [
+        (on("v5p", 2, 2, 1), 4, 128256, True),  # 167 tiles are left, 113 scatter
+        (on("v5p", 2, 2, 1), 2, 128256, False),  # over two devices 257 do
+        (on("v6e", 4, 4), 8, 128256, False),
+        (on("v6e", 4, 4), 8, 151936, True),
+        (on("v5e", 4, 4), 4, 128256, False),
+        (on("v5e", 4, 4), 8, 128256, True),
+        (on("v7x", 2, 4, 4, cores=2), 64, 128000, False),
+        (on("v7x", 2, 4, 4, cores=2), 64, 128256, True),
+    ],
+)
+def test_scatters_of_rough_numbers_of_columns_are_all_reduces(
+    where: Slice, n: int, columns: int, by_sum: bool
+) -> None:
+    assert where.scatters_layout_by_sum(n, Laid(across=columns)) is by_sum
+
+
+def test_parts_of_an_odd_number_of_tiles_are_all_reduced() -> None:
+    """2,560 columns over four: 640, five tiles of 128; over eight: 320, no whole tiles."""
+    where = on("v6e", 2, 4)
+    assert where.scatters_layout_by_sum(4, Laid(along=2560)) is True
+    assert where.scatters_layout_by_sum(8, Laid(along=2560)) is False
+    assert where.scatters_layout_by_sum(4, Laid(along=2048)) is False  # four tiles each
+
+
+def test_a_matmul_that_runs_meanwhile_is_one_of_many_devices_and_no_replicas() -> None:
+    where = on("v6e", 4, 4)
+    assert where.multiplies_meanwhile(16, 1) is True
+    assert where.multiplies_meanwhile(8, 2) is False  # summed over dp too
+    assert where.multiplies_meanwhile(2, 1) is False
+    assert on("v6e", 8, 8).multiplies_meanwhile(64, 1) is False
+    assert on("v5p", 2, 2, 1).multiplies_meanwhile(4, 1) is False
+
+
+def test_one_sequence_a_device_is_all_reduced_over_tp_and_two_are_scattered() -> None:
+    """Layers' scatters become all-reduces of twice the bytes; the embedding's own stays on v6e."""
+    where = on("v6e", 4, 4)
+    one, two = (replace(small((1, 4, 1, 1, 4)), batch=batch) for batch in (4, 8))
+    assert expected(two, where) == expected(two)
+    asked, sent = expected(one), expected(one, where)
+    embedding = 256 * 256 * 2 * 3 / 4  # one sequence of 256, 256 wide, in bf16, over four
+    assert sent["reduce_scatter", "tp"] == pytest.approx(embedding)
+    more = asked["reduce_scatter", "tp"] - embedding
+    assert sent["all_reduce", "tp"] == pytest.approx(2 * more)
+
+
+def test_the_down_projection_of_one_expert_a_device_is_all_reduced() -> None:
+    """Of gate, up and down, alike in size, one is sent whole."""
+    routed = Block(4, 4, 128, 128, experts=8, top_k=2, expert_width=512)
+    cfg = replace(small((1, 4, 8, 1, 1)), segments=(((routed,), 3),), batch=64)
+    where = on("v6e", 4, 8)
+    asked, sent = expected(cfg), expected(cfg, where)
+    assert sent["reduce_scatter", "fsdp"] == pytest.approx(2 / 3 * asked["reduce_scatter", "fsdp"])
+    assert sent["all_reduce", "fsdp"] == pytest.approx(2 / 3 * asked["reduce_scatter", "fsdp"])
 
 
 def small(mesh: tuple[int, int, int, int, int], **settings: int) -> Config:

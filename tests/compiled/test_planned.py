@@ -55,9 +55,11 @@ def test_a_way_out_goes_by_whether_the_slice_or_the_layout_is_the_cause() -> Non
     by_layout = beside(program, [], SCATTER_AND_GATHER, SCATTER_AND_GATHER)[0]
     assert "xla_tpu_relayout_group_size_threshold" in by_layout["way_out"]
     foretold = {("all_reduce", "fsdp"): 200.0, ("all_gather", "fsdp"): 100.0}
-    by_rule = beside(program, [], SCATTER_AND_GATHER, foretold)[0]
-    assert "two mesh axes" in by_rule["way_out"]
-    assert by_rule["lowered_bytes_per_device_per_step"] == 200.0
+    by_slice = beside(program, [], SCATTER_AND_GATHER, foretold, foretold)[0]
+    assert "two mesh axes" in by_slice["way_out"]
+    foretold_by_layout = beside(program, [], SCATTER_AND_GATHER, foretold, SCATTER_AND_GATHER)[0]
+    assert foretold_by_layout["way_out"] == by_layout["way_out"]
+    assert by_slice["lowered_bytes_per_device_per_step"] == 200.0
 
 
 def test_what_is_done_leaves_insertions_out_and_counts_work_as_what_it_is() -> None:

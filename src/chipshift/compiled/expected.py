@@ -12,7 +12,7 @@ from collections import defaultdict
 from dataclasses import replace
 from math import prod
 
-from chipshift.compiled.lowering import Slice
+from chipshift.compiled.lowering import Laid, Slice
 from chipshift.compiled.step.config import Block, Config
 from chipshift.compiled.step.remat_names import choice
 
@@ -61,10 +61,12 @@ def _weights(
     *,
     expert: bool = False,
     in_matmul: bool = True,
+    laid: Laid | None = None,
 ) -> Sums:
     """A weight of ``elements`` a device (after tp and ep): its gathers, and its gradient's sum.
 
     ``in_matmul``: the gradient is scattered where the partitioner sees the matmul that makes it.
+    ``laid``: what of the layout decides how it is scattered.
     """
     sums: Sums = defaultdict(float)
     over = weight_axes(cfg, expert)
@@ -81,7 +83,11 @@ def _weights(
             both, m = _name(cfg, ("dp", "fsdp", "ep", "cp"))
             sums["all_reduce", both] += 2 * reduced * (m - 1) / m
             return sums
-        by_sum = on is not None and on.scatters_by_sum(n, in_matmul)
+        meanwhile = on is not None and in_matmul and on.multiplies_meanwhile(n, k)
+        by_sum = on is not None and (
+            on.scatters_by_sum(n, in_matmul)
+            or (laid is not None and not meanwhile and on.scatters_layout_by_sum(n, laid))
+        )
         kind, times = ("all_reduce", 2) if by_sum else ("reduce_scatter", 1)
         sums[kind, axis] += times * reduced * (n - 1) / n
     if k > 1 and cfg.zero and cfg.accumulation == 1:
@@ -97,16 +103,21 @@ def _layer(cfg: Config, block: Block, on: Slice | None) -> Sums:
     sums: Sums = defaultdict(float)
     tp, ep = cfg.mesh[4], cfg.mesh[2]
     matrices = 3 if block.gated else 2
-    widths = [width for width in (block.mlp_width, block.shared_width) if width]
-    dense = [cfg.d_model * width / tp for width in widths for _ in range(matrices)]
-    for elements in (*_attention_matrices(cfg, block), *dense):
+    *inner, out = _attention_matrices(cfg, block)
+    for elements in inner:
         _add(sums, _weights(cfg, elements, 2, on))
+    _add(sums, _weights(cfg, out, 2, on, laid=Laid(along=cfg.d_model)))
+    for width in [width / tp for width in (block.mlp_width, block.shared_width) if width]:
+        up, down = Laid(across=width), Laid(across=width, along=cfg.d_model)
+        for laid in (*[up] * (matrices - 1), down):
+            _add(sums, _weights(cfg, cfg.d_model * width, 2, on, laid=laid))
     if block.experts:
         one = cfg.d_model * block.expert_width * block.experts / (tp * ep)
-        for _ in range(matrices):
-            _add(sums, _weights(cfg, one, 2, on, expert=True, in_matmul=False))
+        down = Laid(along=cfg.d_model, behind_one=block.experts == ep)
+        for of in (*[None] * (matrices - 1), down):
+            _add(sums, _weights(cfg, one, 2, on, expert=True, in_matmul=False, laid=of))
     _add(sums, _whole_weights(cfg, block))
-    _add(sums, _tensor_parallel(cfg, block))
+    _add(sums, _tensor_parallel(cfg, block, on))
     _add(sums, _context_parallel(cfg, block))
     _add(sums, _expert_parallel(cfg, block))
     return sums
@@ -157,20 +168,34 @@ def _tokens(cfg: Config) -> float:
     return cfg.batch * cfg.seq_len / (dp * fsdp * ep * cp)
 
 
-def _tensor_parallel(cfg: Config, block: Block) -> Sums:
+def _scattered_activations(cfg: Config, sent: float, on: Slice | None, lookup: bool) -> Sums:
+    """Activations of ``sent`` bytes scattered along the sequence over tp."""
+    dp, fsdp, ep, _, _ = cfg.mesh
+    alone = cfg.batch == dp * fsdp * ep  # one sequence a device
+    by_sum = on is not None and on.scatters_behind_one("lookup" if lookup else "sequence")
+    return (
+        {("all_reduce", "tp"): 2 * sent} if alone and by_sum else {("reduce_scatter", "tp"): sent}
+    )
+
+
+def _tensor_parallel(cfg: Config, block: Block, on: Slice | None) -> Sums:
     """Activations gathered and scattered around attention and feed-forward."""
     tp = cfg.mesh[4]
     whole = _tokens(cfg) * cfg.d_model * WIDTH[cfg.compute_dtype] * (tp - 1) / tp
-    halves = 2 + (1 if block.experts and block.shared_width else 0)
+    shared = bool(block.experts and block.shared_width)
     saved = {name for names in choice(cfg.remat) for name in names}
     # What is gathered is never kept, so that the weights' gradients gather it again, whatever is.
     # The first half's sum is wanted again for the second half's input; the last half's is not.
-    gathers, scatters = 3 * halves, 2 * halves + (0 if "out_proj" in saved else 1)
+    # A shared expert takes the routed ones' input, which is gathered once more for its gradients,
+    # and its sum is wanted again beside theirs.
+    gathers = 6 + (1 if shared else 0)
+    scatters = 4 + (0 if "out_proj" in saved else 1) + (3 if shared else 0)
+    # The router's logits in fp32: forward and recomputed, their gradient once.
+    logits = _tokens(cfg) * block.experts * WIDTH["float32"] * (tp - 1) / tp
     if cfg.sequence_parallel:
-        return {
-            ("all_gather", "tp"): whole * gathers,
-            ("reduce_scatter", "tp"): whole * scatters,
-        }
+        sent = whole * scatters + logits
+        scattered = _scattered_activations(cfg, sent, on, lookup=False)
+        return {("all_gather", "tp"): whole * gathers + 2 * logits, **scattered}
     return {("all_reduce", "tp"): 2 * whole * scatters}
 
 
@@ -199,8 +224,10 @@ def _outside(cfg: Config, on: Slice | None) -> Sums:
     """Embedding and LM head of one microbatch."""
     sums: Sums = defaultdict(float)
     tp = cfg.mesh[4]
-    table = cfg.vocab * cfg.d_model / (tp if cfg.vocab % tp == 0 else 1)
-    _add(sums, _weights(cfg, table, 1, on, in_matmul=cfg.loss_chunks == 1))
+    vocab = cfg.vocab / (tp if cfg.vocab % tp == 0 else 1)
+    table, in_matmul = vocab * cfg.d_model, cfg.loss_chunks == 1
+    laid = Laid(across=vocab, along=cfg.d_model if cfg.tied else 0)
+    _add(sums, _weights(cfg, table, 1, on, in_matmul=in_matmul, laid=laid))
     # The lookup's own gradient is in parts already, so that dp alone sums it, in compute dtype.
     looked_up = replace(cfg, reduce_dtype=cfg.compute_dtype)
     over, _ = _name(cfg, weight_axes(cfg, False))
@@ -218,7 +245,8 @@ def _outside(cfg: Config, on: Slice | None) -> Sums:
         whole = _tokens(cfg) * row * (tp - 1) / tp
         if cfg.sequence_parallel:  # in and out of the layers, forward and backward
             sums["all_gather", "tp"] += 2 * whole
-            sums["reduce_scatter", "tp"] += 2 * whole
+            for lookup in (True, False):
+                _add(sums, _scattered_activations(cfg, whole, on, lookup))
         else:
             sums["all_reduce", "tp"] += 4 * whole
     return sums

@@ -1,8 +1,8 @@
 """What the TPU's compiler sends for collectives that a sharding asks for, by rules of the slice.
 
 libtpu does some gathers and scatters as all-reduces of the whole array, which send twice the bytes.
-Where that depends on the chip, the slice and the group alone it is a rule of data/lowering.toml;
-what it decides by an array's layout is no rule here and shows as a difference.
+Where that depends on the chip, the slice, the group and the array's dimensions it is a rule of
+data/lowering.toml; what else it decides by an array's layout shows as a difference.
 """
 
 from __future__ import annotations
@@ -22,12 +22,31 @@ def rules() -> dict[str, Any]:
 
 
 @dataclass(frozen=True)
+class Laid:
+    """What of an array's layout decides how it is scattered.
+
+    Attributes:
+        across: columns of a matrix that is scattered by the other dimension, 0 = no matrix.
+        along: columns of one that is scattered by its last dimension, else 0.
+        behind_one: a dimension of size one lies before the scattered one.
+    """
+
+    across: float = 0.0
+    along: float = 0.0
+    behind_one: bool = False
+
+
+@dataclass(frozen=True)
 class Slice:
-    """A TPU slice: its chip and the chips along each axis of the torus."""
+    """A TPU slice: its chip and the chips along each axis of the torus.
+
+    ``layouts``: whether rules that go by an array's layout count, or those of the slice alone.
+    """
 
     chip: str
     dims: tuple[int, ...]
     devices: int
+    layouts: bool = True
 
     def gathers_by_sum(self, n: int, array_bytes: float) -> bool:
         """Whether an array is gathered over ``n`` devices by an all-reduce."""
@@ -48,10 +67,54 @@ class Slice:
             return False
         return not in_matmul or n >= int(rule["in_matmul_below"])
 
+    def multiplies_meanwhile(self, n: int, summed: int) -> bool:
+        """Whether a gradient is scattered over ``n`` devices part by part while its matmul runs;
+        ``summed``: devices over which the parts are summed then."""
+        rule = rules()["scatter_in_matmul"]
+        small = self.devices <= rule["not_up_to"].get(self.chip, 0)
+        return summed == 1 and rule["devices_from"] <= n < rule["devices_below"] and not small
+
+    def scatters_layout_by_sum(self, n: int, laid: Laid) -> bool:
+        """Whether an array is scattered over ``n`` devices by an all-reduce because of how it lies
+        in memory."""
+        return self.layouts and (
+            self.columns_too_rough(n, laid.across)
+            or self.parts_are_odd(n, laid.along)
+            or (laid.behind_one and self.scatters_behind_one("expert"))
+        )
+
+    def columns_too_rough(self, n: int, columns: float) -> bool:
+        """Whether a matrix's columns do not come to pieces that are small enough."""
+        most = rules()["scatter_by_columns"]["most_tiles"].get(self.chip)
+        if most is None or not columns or columns != int(columns):
+            return False
+        largest = next((tiles for devices, tiles in most if n <= devices), most[-1][1])
+        return rough(int(columns)) > int(largest)
+
+    def parts_are_odd(self, n: int, columns: float) -> bool:
+        """Whether a device's part of a matrix's columns is an odd number of whole tiles."""
+        rule = rules()["scatter_odd_parts"]
+        tiles, rest = divmod(columns / n, rule["tile"])
+        return self.chip in rule["chips"] and not rest and tiles % 2 == 1
+
+    def scatters_behind_one(self, what: str) -> bool:
+        """Whether an array is scattered by an all-reduce where a dimension of size one lies before
+        the scattered one. ``what``: ``sequence`` (activations of one, over tp), ``lookup`` (the
+        same, of the embedding) or ``expert`` (the down projection of one)."""
+        return self.layouts and self.chip in rules()["scatter_behind_one"][what]
+
     def sums_once(self, scattered: int, summed: int) -> bool:
         """Whether a gradient scattered over some devices and summed over others is summed whole."""
         both = scattered > 1 and summed > 1 and scattered * summed == self.devices
         return both and self.chip in rules()["summed_once"]["chips"]
+
+
+def rough(columns: int) -> int:
+    """What is left of a number with its prime factors up to ``primes_to`` divided out."""
+    for prime in range(2, int(rules()["scatter_by_columns"]["primes_to"]) + 1):
+        while columns % prime == 0:
+            columns //= prime
+    return columns
 
 
 def slice_of(chip: str, topology: str, devices: int, slices: int) -> Slice | None:

@@ -24,12 +24,18 @@ OWN = f"own_{SENT}"
 Row = dict[str, Any]
 
 
-def beside(found: list[Row], places: list[Row], wanted: Sums, lowered: Sums | None) -> list[Row]:
+def beside(
+    found: list[Row],
+    places: list[Row],
+    wanted: Sums,
+    lowered: Sums | None,
+    by_slice: Sums | None = None,
+) -> list[Row]:
     """Each collective with the plan's bytes for its kind and axis, then those the plan has and the
     program lacks. One that sends more than the plan says where, and what it stands in for.
 
     ``lowered``: what this compiler is known to send for the plan's collectives (lowering.py), where
-    it is known.
+    it is known; ``by_slice``: the same by rules of the slice alone.
     """
     total = sum(one[SENT] for one in found) or 1.0
     left, sent_for = dict(wanted), dict(lowered or {})
@@ -49,7 +55,7 @@ def beside(found: list[Row], places: list[Row], wanted: Sums, lowered: Sums | No
         row["done_bytes_per_device_per_step"] = done.get(key, 0.0)
         row["instead_of"] = None if row["planned"] else _instead_of(row)
         row["sources"] = [] if row["planned"] else sources(row, places)
-        row["way_out"] = _way_out(row)
+        row["way_out"] = _way_out(row, (by_slice or {}).get(key, 0.0))
         row["insertions"] = insertions(row, places)
     return rows
 
@@ -87,12 +93,12 @@ def _instead_of(row: Row) -> str | None:
     return str(others["kind"]) if others and others["kind"] != row["kind"] else None
 
 
-def _way_out(row: Row) -> str | None:
-    """What keeps a gather or scatter from being an all-reduce, where something is known to."""
+def _way_out(row: Row, by_slice: float) -> str | None:
+    """What keeps a gather or scatter from being an all-reduce, where something is known to.
+    ``by_slice``: bytes that rules of the slice say are sent so."""
     if row["instead_of"] is None or row["lowered_bytes_per_device_per_step"] is None:
         return None
-    by_rule = row["lowered_bytes_per_device_per_step"] > row[SENT] / 2
-    if row["instead_of"] == "reduce_scatter" and not by_rule:
+    if row["instead_of"] == "reduce_scatter" and by_slice <= row[SENT] / 2:
         return str(rules()["way_out"]["flag"])
     over = {other["mesh_axis"] for other in row["in_place_of"]}
     return str(rules()["way_out"]["staged"]) if over == {row["mesh_axis"]} else None

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
 from typing import Any
 
 from chipshift.compiled.expected import expected
@@ -108,7 +109,8 @@ def _collectives(request: Request, outcome: dict[str, Any]) -> list[dict[str, An
         wanted = expected(request.config)
         on = slice_of(aim.chip, aim.topology, aim.devices, aim.slices)
         sent = expected(request.config, on) if on else None
-        return beside(found, places, wanted, sent) if found else []
+        by_slice = expected(request.config, replace(on, layouts=False)) if on else None
+        return beside(found, places, wanted, sent, by_slice) if found else []
     if outcome.get("asked") is not None:
         return beside_module(found, places, outcome["asked"], outcome["batch_axes"])
     unknown = {
