@@ -211,6 +211,8 @@ def test_the_written_step_runs(routed: bool, users_folder: Path) -> None:
     [
         ([], "--to: name the machine"),
         (["--to", "v6e:4x4"], "compile one thing"),
+        (["--to", "v6e:4x4", "--model", "llama-3.1-8b"], "a model alone has no batch"),
+        (["--to", "v6e:4x4", "--model", "llama-3.1-8b", *ENTRY], "is a program already"),
         (["--to", "mi300x*8", *ENTRY], "no compiler that works without the chip"),
         (["--to", "v6e:4x4", "--entry", "a:b", "--torch", "c:d"], "compile one thing"),
     ],

@@ -9,6 +9,7 @@ from hypothesis import strategies as st
 from chipshift.compiled.hlo.collective import by_axis
 from chipshift.compiled.hlo.collectives import read_collectives
 from chipshift.compiled.hlo.cycles import read_cycles
+from chipshift.compiled.hlo.flops import matmul_flops
 from chipshift.compiled.hlo.groups import MeshAxes, parse_groups
 from chipshift.compiled.hlo.loops import multiplicities
 from chipshift.compiled.hlo.module import parse
@@ -436,3 +437,56 @@ def test_padding_of_a_reduce_scatter_and_the_permutes_after_it_are_inserted() ->
     )
     assert (scatter.bytes, scatter.inserted, scatter.why) == (240, 48, "padding")
     assert (permute.bytes, permute.inserted, permute.why) == (16, 16, "evened out")
+
+
+LIBRARY = "/env/lib/site-packages/transformers/models/llama/modeling_llama.py"
+
+
+def test_a_library_of_models_is_named_with_its_class_where_no_file_of_the_users_is_met() -> None:
+    # innermost first: torch (2), transformers (1), our own tracer (3)
+    text = f"""HloModule jit_value
+
+FileNames
+1 "{LIBRARY}"
+2 "/env/lib/site-packages/torch/nn/functional.py"
+3 "/home/me/chipshift/compiled/torch_program.py"
+
+FunctionNames
+1 "LlamaMLP.forward"
+2 "linear"
+3 "trace.<locals>.value"
+
+FileLocations
+1 {{file_name_id=1 function_name_id=1 line=164 end_line=164 column=1 end_column=9}}
+2 {{file_name_id=2 function_name_id=2 line=7 end_line=7 column=1 end_column=9}}
+3 {{file_name_id=3 function_name_id=3 line=9 end_line=9 column=1 end_column=9}}
+
+StackFrames
+1 {{file_location_id=3 parent_frame_id=1}}
+2 {{file_location_id=1 parent_frame_id=2}}
+3 {{file_location_id=2 parent_frame_id=3}}
+
+ENTRY %main (x: bf16[8]) -> bf16[8] {{
+  %x = bf16[8]{{0}} parameter(0)
+  %made = bf16[8]{{0}} copy(%x), metadata={{op_name="a" stack_frame_id=3}}
+  ROOT %own = bf16[8]{{0}} copy(%made), metadata={{op_name="b" stack_frame_id=1}}
+}}
+"""
+    module = parse(text)
+    made, own = (module.computations["main"].by_name[name] for name in ("made", "own"))
+    assert module.source(made) == (LIBRARY, 164)
+    assert module.functions[LIBRARY, 164] == "LlamaMLP.forward"
+    assert module.source(own) is None  # only the tracer's own line, which says nothing
+
+
+def test_a_softmax_that_libtpu_fused_with_the_values_counts_their_matmul() -> None:
+    # 2 heads, 8 queries by 16 keys, values 4 wide: 2 x 2 x 8 x 16 x 4 = 2,048
+    text = """HloModule m
+
+ENTRY %main (s: bf16[2,8,16], v: bf16[2,16,4]) -> bf16[2,8,4] {
+  %s = bf16[2,8,16]{2,1,0} parameter(0)
+  %v = bf16[2,16,4]{2,1,0} parameter(1)
+  ROOT %k = bf16[2,8,4]{2,1,0} custom-call(%s, %v), metadata={op_name="online-softmax"}
+}
+"""
+    assert matmul_flops(parse(text)) == 2048

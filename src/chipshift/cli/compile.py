@@ -106,7 +106,7 @@ def command(
     machines, mode = machines_of(to, also), "fast" if fast else "time"
     old = comparison.load(against) if against else None
     with working("reading the job") as say:
-        kind, names = kind_of(files or [], entry, torch), files or [entry or torch]
+        kind, names = kind_of(files or [], entry, torch, model), files or [entry or torch]
         if kind == "job":
             refuse({"--mesh": mesh}, "a job's mesh follows from its plan")
             programs = job_programs(job_of(names, on, model, set_), plan, machines, mode)
@@ -176,12 +176,21 @@ def _progress(say: Say, name: str) -> Progress:
     return lambda phase, seconds: say(f"{name}: {phase}")
 
 
-def kind_of(files: list[str], entry: str, torch: str) -> str:
+def kind_of(files: list[str], entry: str, torch: str, model: str = "") -> str:
     """What is to be compiled: ``job``, ``entry``, ``torch`` or ``hlo``.
 
     Raises:
-        InputError: none of them or several.
+        InputError: none of them or several, or a model without a job.
     """
+    own = entry or torch or next((file for file in files if file.endswith(PROGRAMS)), "")
+    if own and model:
+        raise InputError(f"--model {model}: {own} is a program already; --model goes with a job")
+    if model and not files:
+        raise InputError(
+            f"--model {model}: a model alone has no batch and no sequence length; expected a job "
+            "file beside it, such as examples/llama3-8b.toml (--torch config.json compiles a "
+            "Hugging Face config by itself)"
+        )
     if sum((bool(entry), bool(torch), bool(files))) != 1:
         raise InputError(
             "compile one thing: job files, a StableHLO or HLO file, --entry or --torch"

@@ -122,13 +122,13 @@ def insertions(row: Row, places: list[Row]) -> list[Row]:
 def sources(row: Mapping[str, Any], places: list[Row]) -> list[Row]:
     """Lines of the traced program that a kind of collective over an axis comes from, the most bytes
     first."""
-    sums: dict[tuple[str, int], float] = {}
+    sums: dict[tuple[str, int, str | None], float] = {}
     for place in places:
         same = (place["kind"], place["mesh_axis"]) == (row["kind"], row["mesh_axis"])
         if same and place["source"]:
-            key = (place["source"][0], place["source"][1])
+            key = (place["source"][0], place["source"][1], place.get("function"))
             sums[key] = sums.get(key, 0.0) + place["bytes_per_device_per_step"]
     return [
-        {"file": file, "line": line, "bytes_per_device_per_step": sent}
-        for (file, line), sent in sorted(sums.items(), key=lambda item: -item[1])[:LINES]
+        {"file": file, "line": line, "function": function, "bytes_per_device_per_step": sent}
+        for (file, line, function), sent in sorted(sums.items(), key=lambda i: -i[1])[:LINES]
     ]

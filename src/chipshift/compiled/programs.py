@@ -2,14 +2,13 @@
 
 from __future__ import annotations
 
-import importlib
-import sys
 from dataclasses import dataclass, field
 from math import prod
 from typing import Any
 
 from chipshift.compiled.findings import finding
 from chipshift.compiled.request import Request
+from chipshift.compiled.users import imported
 from chipshift.errors import InputError
 
 
@@ -75,27 +74,6 @@ def _names(arguments: Any) -> tuple[str, ...]:
 
     leaves, _ = jax.tree_util.tree_flatten_with_path(arguments)
     return tuple(jax.tree_util.keystr(path) for path, _ in leaves)
-
-
-def imported(request: Request) -> Any:
-    """The user's function ``package.module:function``.
-
-    Raises:
-        InputError: the name has another form, the module fails, or lacks the function.
-    """
-    module_name, colon, function = request.entry.partition(":")
-    if not colon:
-        raise InputError(f"'{request.entry}' is not of the form package.module:function")
-    for folder in reversed(request.path):
-        sys.path.insert(0, folder)
-    try:
-        module = importlib.import_module(module_name)
-    except ImportError as error:
-        raise InputError(f"'{request.entry}': {module_name} cannot be imported ({error})") from None
-    found = getattr(module, function, None)
-    if found is None:
-        raise InputError(f"'{request.entry}': {module_name} has no '{function}'")
-    return found
 
 
 def _mesh(request: Request, devices: list[Any], default: str) -> Any:

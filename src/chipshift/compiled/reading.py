@@ -11,7 +11,7 @@ from chipshift.compiled.hlo.collectives import read_collectives
 from chipshift.compiled.hlo.cycles import read_cycles
 from chipshift.compiled.hlo.flops import matmul_flops
 from chipshift.compiled.hlo.groups import MeshAxes
-from chipshift.compiled.hlo.module import parse
+from chipshift.compiled.hlo.module import Module, parse
 from chipshift.compiled.hlo.padding import Padded, arguments, results
 from chipshift.compiled.placed import settled
 from chipshift.compiled.programs import Program
@@ -64,7 +64,7 @@ def read_text(
     return {
         "memory_bytes": memory,
         "collectives": [_summed(one, found) for one in by_axis(found)],
-        "places": [_place(one) for one in sorted(found, key=lambda c: -c.bytes)],
+        "places": [_place(one, module) for one in sorted(found, key=lambda c: -c.bytes)],
         "asked": None if program.asked is None else [list(one) for one in program.asked],
         "batch_axes": list(program.batch),
         "padding": _padding(padded, made),
@@ -143,12 +143,13 @@ def _summed(one: Collective, found: tuple[Collective, ...]) -> dict[str, Any]:
     return _as_dict(one) | {"overlapped_fraction": hidden / one.bytes if one.bytes else 0.0}
 
 
-def _place(one: Collective) -> dict[str, Any]:
+def _place(one: Collective, module: Module) -> dict[str, Any]:
     return _as_dict(one) | {
         "overlapped": one.overlapped,
         "inserted": one.why or None,
         "where": one.where,
         "source": list(one.source) if one.source else None,
+        "function": module.functions.get(one.source) or None if one.source else None,
     }
 
 

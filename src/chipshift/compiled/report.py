@@ -8,6 +8,7 @@ from typing import Any
 from chipshift.compiled.expected import expected
 from chipshift.compiled.expected_module import beside_module
 from chipshift.compiled.fast_mode import stated
+from chipshift.compiled.hlo.flops import SOFTMAX
 from chipshift.compiled.lowering import slice_of
 from chipshift.compiled.planned import beside, insertions, sources
 from chipshift.compiled.request import Request
@@ -62,7 +63,7 @@ def _flops(request: Request, machine: Machine, outcome: dict[str, Any]) -> float
     """Of the matmuls, and of the built-in step's attention kernels by their shapes; null where a
     kernel of the user's own stands in the program, whose work nobody states."""
     found = outcome.get("flops")
-    kernels = outcome["cycles"]["without"] if found else []
+    kernels = [k for k in outcome["cycles"]["without"] if k[1] != SOFTMAX] if found else []
     if not found or any("splash" not in name for _, name, _ in kernels):
         return None
     if kernels and request.config is None:

@@ -15,6 +15,7 @@ from typing import Any
 
 from chipshift.compiled.expected_module import Cut
 from chipshift.compiled.request import Request
+from chipshift.compiled.users import imported
 from chipshift.errors import InputError
 
 SEQUENCE = 2048
@@ -47,8 +48,6 @@ def make_model(request: Request, replicas: int) -> Any:
     _, torch = _import()
     if request.entry.endswith(".json"):
         return _from_config(torch, request, replicas)
-    from chipshift.compiled.programs import imported
-
     make = imported(request)
     with torch.device("meta"):
         return make()

@@ -149,6 +149,9 @@ def place(source: Any) -> str:
     if not source:
         return ""
     file, line = source[0], source[1]
+    _, library, inside = file.rpartition("/site-packages/")
+    if library:
+        return f"{inside}:{line}"
     return f"{os.path.relpath(file) if Path(file).is_relative_to(Path.cwd()) else file}:{line}"
 
 
@@ -221,7 +224,8 @@ def _unplanned(one: Mapping[str, Any], width: int) -> Iterator[Line]:
         Span(cut(f"{si(more, 'B')} of {words}{instead}{origin}", width - 13)),
     ]
     for source in one["sources"]:
-        where = place((source["file"], source["line"]))
+        within = f" {source['function']}" if source.get("function") else ""
+        where = place((source["file"], source["line"])) + within
         yield [Span(f"    {_end(where, width - 20)}  {si(source[SENT], 'B')}", "dim")]
     rest = one[SENT] - sum(source[SENT] for source in one["sources"])
     if one["sources"] and rest > ROUNDING * one[SENT]:

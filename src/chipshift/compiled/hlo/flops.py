@@ -15,13 +15,17 @@ from chipshift.compiled.hlo.loops import multiplicities
 from chipshift.compiled.hlo.module import Computation, Instruction, Module
 from chipshift.compiled.hlo.shape import Shape
 
+SOFTMAX = "online-softmax"
+"""The name of libtpu's own kernel, which no operation of the traced program bears."""
+
 _WINDOW = re.compile(r"window=\{([^}]*)\}")
 _LABELS = re.compile(r"dim_labels=(\w+)_(\w+)->(\w+)")
 _CONTRACTED = re.compile(r"lhs_contracting_dims=\{([0-9,]*)\}")
 
 
 def matmul_flops(module: Module) -> float:
-    """Multiply-adds of every dot and convolution of a step on one device, 2 FLOP each."""
+    """Multiply-adds of every dot and convolution of a step on one device, 2 FLOP each, and of the
+    matmuls that libtpu fused with a softmax."""
     total = 0.0
     for name, times in multiplicities(module).items():
         computation = module.computations.get(name)
@@ -32,7 +36,20 @@ def matmul_flops(module: Module) -> float:
                 total += times * dot_flops(computation, instruction)
             elif instruction.opcode == "convolution":
                 total += times * convolution_flops(computation, instruction)
+            elif is_softmax(instruction):
+                total += times * softmax_flops(computation, instruction)
     return total
+
+
+def is_softmax(instruction: Instruction) -> bool:
+    """Whether it is the kernel that libtpu makes of a softmax and the matmul with the values."""
+    return instruction.opcode == "custom-call" and instruction.op_name == SOFTMAX
+
+
+def softmax_flops(computation: Computation, instruction: Instruction) -> float:
+    """Of scores (..., q, k) and values (..., k, d): 2 x q x k x d for each of the others."""
+    scores, values = (_operand(computation, instruction, at).dims for at in (0, 1))
+    return 2.0 * prod(scores) * values[-1]
 
 
 def _operand(computation: Computation, instruction: Instruction, at: int) -> Shape:

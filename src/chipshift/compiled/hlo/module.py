@@ -9,8 +9,14 @@ from functools import cached_property
 
 from chipshift.compiled.hlo.shape import Shape, parse_shapes
 
-PLUMBING = ("compiled/step/sharding.py",)
+PLUMBING = (
+    "compiled/step/sharding.py", "compiled/torch_program.py", "compiled/programs.py",
+    "compiled/child.py",
+)  # fmt: skip
 """Files whose frames say nothing of where in a model an instruction belongs."""
+
+TRACERS = re.compile(r"/site-packages/(torch|torchax|jax|jaxlib|flax|numpy)/|^<")
+"""Packages that run a model, and frames of no file; a model's own may be a library's too."""
 
 _COMPUTATION = re.compile(r"^(ENTRY )?%?([\w.\-~]+)\s*\(.*\)\s*->.*\{\s*$")
 _INSTRUCTION = re.compile(r"^\s+(ROOT )?%([\w.\-~]+) = ")
@@ -89,13 +95,15 @@ class Module:
     """A whole program.
 
     Attributes:
-        frames: stack frame id -> (file, line, function), the user's own frame first in the chain.
+        frames: stack frame id -> (file, line, parent frame's id), the innermost first in a chain.
+        functions: (file, line) -> the function it stands in, with its class.
     """
 
     name: str
     computations: dict[str, Computation]
     entry: str
     frames: dict[int, tuple[str, int, int]]
+    functions: dict[tuple[str, int], str]
 
     @cached_property
     def callers(self) -> dict[str, list[tuple[Computation, Instruction]]]:
@@ -108,22 +116,24 @@ class Module:
         return found
 
     def source(self, instruction: Instruction) -> tuple[str, int] | None:
-        """File and line of the innermost frame that is not a library's, where known."""
+        """File and line of the innermost frame that is not a library's; without one, of the
+        innermost in a library of models (transformers), where known."""
         direct = _SOURCE.search(instruction.rest)
         if direct:
             return direct.group(1), int(direct.group(2))
         found = _FRAME.search(instruction.rest)
         frame = int(found.group(1)) if found else 0
-        innermost = None
+        models = None
         while frame in self.frames:
             file, line, parent = self.frames[frame]
-            innermost = innermost or (file, line)
-            if not file.endswith(PLUMBING) and "site-packages" not in file:
-                return file, line
+            if not file.endswith(PLUMBING) and not TRACERS.search(file):
+                if "site-packages" not in file:
+                    return file, line
+                models = models or (file, line)
             if parent == frame:
                 break
             frame = parent
-        return innermost
+        return models
 
 
 def parse(text: str) -> Module:
@@ -149,7 +159,7 @@ def parse(text: str) -> Module:
             body.append(_instruction(line))
     if not entry:
         raise ValueError("the program has no ENTRY computation: not an optimised HLO text")
-    return Module(name, computations, entry, _frames(lines))
+    return Module(name, computations, entry, *_frames(lines))
 
 
 def _logical(lines: list[str]) -> Iterator[str]:
@@ -212,9 +222,13 @@ def _closing(text: str, at: int) -> int:
     return len(text)
 
 
-def _frames(lines: list[str]) -> dict[int, tuple[str, int, int]]:
-    """The stack-frame tables that stand before the first computation."""
+def _frames(
+    lines: list[str],
+) -> tuple[dict[int, tuple[str, int, int]], dict[tuple[str, int], str]]:
+    """The stack-frame tables that stand before the first computation: frames, and functions."""
     files: dict[int, str] = {}
+    names: dict[int, str] = {}
+    functions: dict[tuple[str, int], str] = {}
     places: dict[int, tuple[int, int]] = {}
     frames: dict[int, tuple[str, int, int]] = {}
     table = ""
@@ -227,13 +241,17 @@ def _frames(lines: list[str]) -> dict[int, tuple[str, int, int]]:
             number, _, rest = line.partition(" ")
             if table == "FileNames":
                 files[int(number)] = rest.strip('"')
+            elif table == "FunctionNames":
+                names[int(number)] = rest.strip('"')
             elif table == "FileLocations":
                 values = dict(re.findall(r"(\w+)=(\d+)", rest))
-                places[int(number)] = (int(values["file_name_id"]), int(values["line"]))
+                file, row = int(values["file_name_id"]), int(values["line"])
+                places[int(number)] = (file, row)
+                functions[files[file], row] = names.get(int(values.get("function_name_id", 0)), "")
             elif table == "StackFrames":
                 values = dict(re.findall(r"(\w+)=(\d+)", rest))
                 file, row = places[int(values["file_location_id"])]
                 # Printed one too high, so that the outermost frame can say 1 for "none".
                 parent = int(values.get("parent_frame_id", 1)) - 1
                 frames[int(number)] = (files[file], row, parent)
-    return frames
+    return frames, functions
