@@ -24,6 +24,7 @@ from chipshift.validate.free import (
     KINDS,
     MIN_MODELS,
     MIN_RUNS,
+    PLATFORMS,
     Free,
     free_of,
     scopes_of,
@@ -61,8 +62,13 @@ BY_HAND: dict[str, dict[str, tuple[float, str]]] = {
     "maxtext": XLA_MEMORY | XLA_KERNELS,
     "torch_xla": XLA_MEMORY | XLA_KERNELS,
     "megatron": {
-        "ep_once_per_node": (1.0, "DeepEP and the hybrid dispatcher send a token to a node once"),
+        "ep_once_per_place": (1.0, "DeepEP and the hybrid dispatcher send a token to a node once, "
+                                   "inside a node to a device once"),
         "narrow_activations": (0.7, "Transformer Engine keeps 8-bit inputs of its linear layers"),
+    },
+    "automodel": {
+        "ep_once_per_place": (1.0, "its recipes dispatch by DeepEP, which sends a token to a node "
+                                   "once (github.com/deepseek-ai/DeepEP, README)"),
     },
     "nanotron": {
         "ops_per_layer": (80.0, "unfused layers, counted; only its product with host time matters"),
@@ -134,6 +140,7 @@ def steps(fit: Fit, x: np.ndarray) -> list[tuple[Free, str, str, float, str]]:
             "chip": f"on {key.value}",
             "release": f"of {fit.stack} from {key.value}",
             "family_release": f"on {key.value.replace('@', ' from ')}",
+            "platform_release": f"on {key.value.replace('@', ' from ')}",
         }[key.scope]
         runs = f"{key.runs} runs of {key.models} models {where}"
         held = abs(step) < 0.05 * key.sd
@@ -183,7 +190,7 @@ def write(fit: Fit, x: np.ndarray) -> str:
         one = {
             ("family", value.partition("@")[0]): found
             for (scope, value), found in lines.items()
-            if scope == "family_release" and value.endswith(f"@{since}")
+            if scope in ("family_release", "platform_release") and value.endswith(f"@{since}")
         }
         own = lines.get(("release", since), []) + by_hand_lines(SINCE.get(fit.stack, {}).get(since))
         if own or one:
@@ -206,7 +213,7 @@ def tables(lines: Lines, under: str) -> list[str]:
     out = []
     for (scope, value), found in sorted(lines.items()):
         if scope in ("kind", "family", "chip"):
-            chips = ", ".join(f'"{name}"' for name in (KINDS | FAMILIES).get(value, ()))
+            chips = ", ".join(f'"{name}"' for name in (KINDS | FAMILIES | PLATFORMS).get(value, ()))
             out += [f"[{under}{'chip' if scope == 'chip' else 'family'}.{value}]"]
             out += [f"chips = [{chips}]"] if scope != "chip" else []
             out += [*sorted(found), ""]

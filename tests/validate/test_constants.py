@@ -12,20 +12,27 @@ from chipshift.errors import InputError
 from chipshift.estimate import stack as stacks
 from chipshift.estimate.estimate import error_band
 from chipshift.estimate.idle import handover, host_pace, other_time
-from chipshift.estimate.passes import routed_ops
-from chipshift.estimate.score import expert_overlap, gathered_after, hiding_time
-from chipshift.estimate.traffic import between_slices, gradient_buckets, in_place, ring_latency
+from chipshift.estimate.score import beside_exchange, expert_overlap, gathered_after, hiding_time
+from chipshift.estimate.traffic import (
+    between_slices,
+    exposed_beside,
+    gradient_buckets,
+    in_place,
+    ring_latency,
+)
 from chipshift.estimate.update import added_gradient_bytes
-from chipshift.estimate.work import backward_over_forward, with_rows
-from chipshift.parallel.traffic import once_per_node
+from chipshift.estimate.work import backward_over_forward, sorted_by_rows, with_rows
+from chipshift.parallel.traffic import once_per_place
 from chipshift.validate.free import MIN_MODELS, MIN_RUNS
 
 
-def test_a_token_crosses_to_a_node_once() -> None:
-    # 2 experts of 2 nodes: distinct nodes 2·(1 − (1/2)²) = 1.5 of 2 copies
-    assert once_per_node(2.0, 2.0, 1.0) == pytest.approx(0.75)
-    assert once_per_node(2.0, 2.0, 0.0) == 1.0
-    assert once_per_node(8.0, 1.0, 1.0) == 1.0
+def test_a_token_goes_to_a_place_once() -> None:
+    # 2 experts on 2 nodes: distinct nodes 2·(1 − (1/2)²) = 1.5 of 2 copies
+    assert once_per_place(2.0, 2.0, 16.0, 1.0) == pytest.approx(0.75)
+    assert once_per_place(2.0, 2.0, 16.0, 0.0) == 1.0
+    # inside one node 2 experts on 4 devices: 4·(1 − (3/4)²) = 1.75 of 2 copies
+    assert once_per_place(2.0, 1.0, 4.0, 1.0) == pytest.approx(0.875)
+    assert once_per_place(2.0, 1.0, 4.0, 0.0) == 1.0
 
 
 def test_collectives_pace_the_host_in_jobs_of_several_nodes() -> None:
@@ -74,9 +81,19 @@ def test_virtual_stages_hide_the_gradient_sum_behind_a_round_of_microbatches() -
     assert hiding_time(3.0, 4.0, 3.0, 2.0) == pytest.approx(6.0)
 
 
-def test_experts_launch_ops_of_their_own() -> None:
-    # 20 + 40 for routing + 4 for each of 128 / 8 = 16 experts
-    assert routed_ops(20.0, 40.0, 4.0, 128.0, 8.0) == pytest.approx(124.0)
+def test_no_more_of_the_expert_exchange_is_hidden_than_compute_stands_beside_it() -> None:
+    # 10 s, nine tenths overlapped: 1 s is seen beside 20 s of compute, 4 s beside 6 s
+    assert exposed_beside(10.0, 0.9, 20.0) == pytest.approx(1.0)
+    assert exposed_beside(10.0, 0.9, 6.0) == pytest.approx(4.0)
+    assert exposed_beside(10.0, 0.9, 0.0) == 10.0
+    # virtual stages: all ops of the routed layers; else the experts' own alone
+    assert beside_exchange(3.0, 8.0, 2.0) == 8.0
+    assert beside_exchange(3.0, 8.0, 1.0) == 3.0
+
+
+def test_an_unfused_sort_takes_its_time_for_each_row() -> None:
+    # 2 ms of passes and 4,096 tokens to 8 experts each, 0.2 µs a row: 6.55 ms
+    assert sorted_by_rows(2e-3, 4096 * 8, 2e-7) == pytest.approx(8.5536e-3)
 
 
 def test_a_collective_beside_compute_is_slower() -> None:

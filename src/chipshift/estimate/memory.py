@@ -18,7 +18,6 @@ from chipshift.estimate.cuts import (
     weight_cuts,
 )
 from chipshift.estimate.idle import host_s
-from chipshift.estimate.passes import launched_ops
 from chipshift.estimate.planned import (
     PLANNED,
     TOGETHER,
@@ -226,12 +225,12 @@ def _stranded(s: Setting, c: Columns, choice: Choice, policy: Policy, counts: li
         return 0.0
     device: Number = 0.0
     launches: Number = 0.0
-    for (layer, _), one, count in zip(s.model.layers, w.layers, counts, strict=False):
+    for one, count in zip(w.layers, counts, strict=False):
         forward = Times()
         for times in one.forward.values():
             forward = forward + times
         device = plus(device, (forward + one.input_grad + one.weight_grad).total * count)
-        launches = launches + launched_ops(layer, c.ep, s.stack) * count
+        launches = launches + s.stack.ops_per_layer * count
     host = host_s(s, c, choice, policy, launches, sum(counts[1:], counts[0]))
     ahead = rename(memory.share_ahead(host, device, c.pp), "share_ahead")
     whole = memory.wide_bytes(w.tokens, s.model.d_model, s.stack.stranded_tensors, c.tp)

@@ -9,10 +9,9 @@ import numpy as np
 
 from chipshift.estimate.columns import Choice, Columns
 from chipshift.estimate.setting import Setting
-from chipshift.estimate.stack import Stack
 from chipshift.estimate.stage import held_layers
 from chipshift.estimate.work import EndWork, LayerWork, Times, absent, end_work, layer_work, plus
-from chipshift.models.model import Layer, MoeMlp
+from chipshift.models.model import MoeMlp
 from chipshift.models.ops import Cut
 from chipshift.parallel import remat
 from chipshift.worked import formula, rename
@@ -79,6 +78,8 @@ class Pass:
     Attributes:
         forward: passes without gradient (a reference's) among it.
         ops, more_ops: launched by a forward pass, and by those without gradient.
+        routed_s: seconds of its layers of routed experts, all their ops; experts_s: of the
+            experts' own among them. 0 where there are none.
     """
 
     forward: Times
@@ -87,6 +88,8 @@ class Pass:
     weight_grad: Times
     ops: Number
     offload: Number
+    routed_s: Number
+    experts_s: Number
     more_ops: Number = 0.0
 
     @property
@@ -114,6 +117,8 @@ def stage_pass(s: Setting, c: Columns, at: Stage, policy: remat.Policy) -> Pass:
     ops: Number = 0.0
     more: Number = 0.0
     moved: Number = 0.0
+    routed: Number = 0.0
+    experts: Number = 0.0
     names = ("forward", "recompute", "input_grad", "weight_grad")
     for (layer, _), one, count, kind in zip(
         s.model.layers, w.layers, counts, s.model.kind_prefixes, strict=True
@@ -127,8 +132,12 @@ def stage_pass(s: Setting, c: Columns, at: Stage, policy: remat.Policy) -> Pass:
         forward = with_forwards(s, forward, bare, f"{kind}layer")
         for i, times in enumerate((forward, again.times(policy.every), one.input_grad,
                                    one.weight_grad)):  # fmt: skip
-            parts[i] = parts[i] + times.named(f"{kind}layer_{names[i]}").times(count)
-        bare_ops = launched_ops(layer, c.ep, s.stack)
+            times = times.named(f"{kind}layer_{names[i]}").times(count)
+            parts[i] = parts[i] + times
+            if isinstance(layer.mlp, MoeMlp):
+                routed = plus(routed, times.total)
+        experts = plus(experts, 0.0 if absent(one.experts_s) else one.experts_s * count)
+        bare_ops = s.stack.ops_per_layer
         launched = bare_ops
         if s.adapters:
             launched = launched + s.adapters.launches
@@ -160,7 +169,10 @@ def stage_pass(s: Setting, c: Columns, at: Stage, policy: remat.Policy) -> Pass:
             for x, y in zip(a.parts, b.parts, strict=True)
         ]
         chosen.append((Times(*slowest) + first).named(f"stage_{names[i]}"))
-    return Pass(chosen[0], chosen[1], chosen[2], chosen[3], ops, offload, more)
+    routed, experts = rename(routed, "routed_layers_s"), rename(experts, "stage_experts_s")
+    return Pass(
+        chosen[0], chosen[1], chosen[2], chosen[3], ops, offload, routed, experts, more
+    )  # fmt: skip
 
 
 def with_forwards(s: Setting, forward: Times, bare: Times, what: str, policy: Times | None = None
@@ -178,21 +190,3 @@ def with_forwards(s: Setting, forward: Times, bare: Times, what: str, policy: Ti
     if not absent(s.reference_forwards):
         total = total + bare.times(s.reference_forwards).named(f"{what}_reference_forwards")
     return total
-
-
-def launched_ops(layer: Layer, ep: Number, stack: Stack) -> Number:
-    """Ops that the host launches for one layer's forward pass."""
-    if not isinstance(layer.mlp, MoeMlp):
-        return stack.ops_per_layer
-    return routed_ops(
-        stack.ops_per_layer, stack.ops_of_routing, stack.ops_per_expert, layer.mlp.experts, ep
-    )
-
-
-@formula(
-    unit="ops", source="a layer of routed experts launches some for routing and for each expert"
-)
-def routed_ops(ops_per_layer: Number, ops_of_routing: Number, ops_per_expert: Number,
-               experts: Number, ep: Number) -> Number:  # fmt: skip
-    """Ops launched for a layer whose experts are spread over ep devices."""
-    return ops_per_layer + ops_of_routing + ops_per_expert * experts / ep

@@ -20,6 +20,7 @@ from chipshift.estimate.stage import balanced, stage_params, stages_to_fill
 from chipshift.estimate.traffic import (
     LayerTraffic,
     exposed_behind,
+    exposed_beside,
     exposed_share,
     gradient_sum_s,
     layer_traffic,
@@ -240,11 +241,7 @@ def _collectives(s: Setting, c: Columns, choice: Choice, policy: remat.Policy,
     exposed = {
         "tp": rename(exposed_share(tp, st.tp_overlap), "exposed_a_microbatch_s") * n,
         "cp": exposed_behind(cp, attention, st.cp_overlap, st.comm_tax) * n,
-        "ep": rename(
-            exposed_share(ep, expert_overlap(st.ep_overlap, st.ep_overlap_interleaved, c.vpp)),
-            "exposed_a_microbatch_s",
-        )
-        * n,
+        "ep": rename(_exchange_exposed(s, c, ep, one), "exposed_a_microbatch_s") * n,
         "fsdp": (hidden_gather + hidden_back) * again + first_gather,
         "dp": dp_exposed,
         "pp": exposed_share(pp, st.pp_overlap),
@@ -254,6 +251,15 @@ def _collectives(s: Setting, c: Columns, choice: Choice, policy: remat.Policy,
         {axis: rename(v, name.format("total_" + axis)) for axis, v in total.items()},
         {axis: rename(v, name.format("exposed_" + axis)) for axis, v in exposed.items()},
     )
+
+
+def _exchange_exposed(s: Setting, c: Columns, ep_s: Number, one: Pass) -> Number:
+    """Exposed seconds a microbatch of the expert all-to-alls."""
+    if absent(ep_s):
+        return ep_s
+    st = s.stack
+    share = expert_overlap(st.ep_overlap, st.ep_overlap_interleaved, c.vpp)
+    return exposed_beside(ep_s, share, beside_exchange(one.experts_s, one.routed_s, c.vpp))
 
 
 def _over_replicas(s: Setting, c: Columns, choice: Choice, sum_s: Number, one: Pass
@@ -297,6 +303,16 @@ def hiding_time(compute_s: Number, pp: Number, vpp: Number, microbatches: Number
 def expert_overlap(plain_share: Number, interleaved_share: Number, vpp: Number) -> Number:
     """Share of the expert all-to-all that the stack hides."""
     return np.where(vpp > 1, np.maximum(plain_share, interleaved_share), plain_share)
+
+
+@formula(
+    unit="s",
+    source="virtual stages interleave two microbatches' layers (Megatron's 1F1B "
+    "overlap of expert communication); else a layer's own experts alone run beside it",
+)
+def beside_exchange(experts_s: Number, routed_layers_s: Number, vpp: Number) -> Number:
+    """Compute of a microbatch that stands beside its expert all-to-alls."""
+    return np.where(vpp > 1, routed_layers_s, experts_s)
 
 
 def pipeline_s(s: Setting, tokens: Number, sp: Number, links: Links) -> Number:

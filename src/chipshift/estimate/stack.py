@@ -39,12 +39,11 @@ class Stack:
         norm_passes, rope_passes, activation_scale, permute_passes, loss_bytes_per_logit: HBM
             passes of the memory-bound ops, forward, as this stack fuses them.
         permute_row_elements: what moving a row takes beside its elements, as so many more of them.
+        permute_row_s: what moving a row takes in seconds where the sort is not fused.
         backward_memory_factor: memory-bound traffic of the backward pass over the forward's.
         cast_passes: passes over a matmul's operands to make their fp8 copies and scales.
         host_s_per_op: host time to launch one op; it paces the device where the ops are shorter.
         ops_per_layer: ops launched a layer, forward; the backward launches twice as many.
-        ops_of_routing, ops_per_expert: more of them in a layer of routed experts, and for each
-            expert that a device holds.
         pp_stall_s: time a microbatch that a middle stage of a pipeline between nodes loses to
             hand-overs with its two neighbours; half of it with one.
         tp_across_scale: speed of tensor-parallel collectives over several nodes, in a step over
@@ -63,8 +62,9 @@ class Stack:
         tp_overlap, cp_overlap, ep_overlap, pp_overlap: share of these collectives hidden.
         ep_overlap_interleaved: the same of the expert all-to-all where virtual stages let another
             microbatch compute meanwhile.
-        ep_once_per_node: 1 where a token crosses to a node once however many of its experts are
-            there (DeepEP and its kin), 0 where once for each expert.
+        ep_once_per_place: 1 where a token goes to a node once however many of its experts are
+            there, and inside a single node to each device once (DeepEP and its kin); 0 where once
+            for each expert.
         fsdp_overlap, dp_overlap: share of the compute that can hide weight gathers and gradient
             reductions.
         comm_tax: slowdown of compute while a collective runs beside it, a share of its time.
@@ -142,6 +142,7 @@ class Stack:
     collective_scale: float = 1.0
     dcn_scale: float = 0.0
     permute_row_elements: float = 0.0
+    permute_row_s: float = 0.0
     norm_passes: float = 4.0
     rope_passes: float = 2.0
     activation_scale: float = 1.0
@@ -160,9 +161,7 @@ class Stack:
     whole_reduction: float = 0.0
     accumulate_bytes: float = 0.0
     head_in_stages: float = 0.0
-    ops_of_routing: float = 0.0
-    ops_per_expert: float = 0.0
-    ep_once_per_node: float = 0.0
+    ep_once_per_place: float = 0.0
     ep_overlap_interleaved: float = 0.0
     tp_overlap: float = 0.2
     cp_overlap: float = 0.7

@@ -33,6 +33,12 @@ def exposed_share(comm_s: Number, overlap: Number) -> Number:
     return comm_s * (1 - overlap)
 
 
+@formula(unit="s", source="the share that the stack overlaps, no more than the compute beside it")
+def exposed_beside(comm_s: Number, overlap: Number, beside_s: Number) -> Number:
+    """Exposed seconds of a collective of which a share is hidden, beside so much compute."""
+    return comm_s - np.minimum(comm_s * overlap, beside_s)
+
+
 @formula(
     unit="s", source="ring attention: keys and values pass cp − 1 neighbours, backward with grads"
 )
@@ -152,7 +158,7 @@ def expert_exchange_s(s: Setting, layer: Layer, tokens: Number, ep: Number, sp: 
         top_k = top_k * layer.mlp.capacity_factor
     v_ep = traffic.expert_bytes(tokens, top_k, s.model.d_model, s.bytes.activations, ep, sp)
     nodes = _placed(links.n_out, "nodes", v_ep)
-    once = traffic.once_per_node(top_k, nodes, s.stack.ep_once_per_node)
+    once = traffic.once_per_place(top_k, nodes, ep, s.stack.ep_once_per_place)
     return collective_time("all_to_all", v_ep * once, links)
 
 

@@ -80,6 +80,8 @@ class LayerWork:
             is the layer's output).
         input_grad, weight_grad: times of the two halves of the backward pass.
         bare_forward: the forward pass with the adapters off; absent where there are none.
+        experts_s: seconds of the routed and shared experts' ops, forward and backward; 0 in a
+            dense layer.
         stored_elements: size of each tensor, by name; ``block_input`` among them.
         ops: ops launched in the forward pass.
     """
@@ -88,6 +90,7 @@ class LayerWork:
     input_grad: Times
     weight_grad: Times
     bare_forward: Times
+    experts_s: Number
     stored_elements: dict[str, Number]
     ops: int
 
@@ -185,6 +188,12 @@ def with_rows(elements: Number, rows: Number, row_elements: Number) -> Number:
     return elements + rows * row_elements
 
 
+@formula(unit="s", source="an unfused sort of tokens to experts takes its time for each row")
+def sorted_by_rows(stream_s: Number, rows: Number, row_s: Number) -> Number:
+    """Seconds of a permutation: its passes, and so much for each row, however wide."""
+    return stream_s + rows * row_s
+
+
 def _passes(kind: str, stack: Stack) -> tuple[Number, Number]:
     """Forward passes of a memory-bound op under a stack, and bytes of one element."""
     return {
@@ -270,7 +279,10 @@ def memory_side(op: Op, kernels: Kernels, stack: Stack) -> tuple[Number, Number]
         elements = rename(with_rows(elements, op.m, stack.permute_row_elements), "permuted")
     moved = pass_bytes(elements, passes, element_bytes)
     rate = rename(kernels.stream_e_hbm * stack.memory_scale, "e_hbm_in_a_step")
-    return moved, roof.stream_time(moved, kernels.hbm_bytes_per_s, rate)
+    seconds = roof.stream_time(moved, kernels.hbm_bytes_per_s, rate)
+    if op.kind == "permute" and not absent(stack.permute_row_s):
+        seconds = sorted_by_rows(seconds, op.m, stack.permute_row_s)
+    return moved, seconds
 
 
 def _matmul_scale(op: Op, kernels: Kernels, stack: Stack, small: bool) -> Number:
@@ -317,6 +329,7 @@ def layer_work(layer: Layer, d_model: Number, cut: Cut, kernels: Kernels, stack:
     forward: dict[str, Times] = {}
     into_input, into_weight, bare = Times(), Times(), Times()
     magnitudes = adapters is not None and adapters.dora
+    experts: Number = 0.0
     for op in ops:
         maps = adapters.on(op.name) if adapters else 0.0
         f, i, w = _op_times(op, kernels, stack, trainable, maps, maps > 0 and magnitudes)
@@ -325,10 +338,13 @@ def layer_work(layer: Layer, d_model: Number, cut: Cut, kernels: Kernels, stack:
         tensor = OP_TENSOR[op.name]
         forward[tensor] = forward.get(tensor, Times()) + f
         into_input, into_weight = into_input + i, into_weight + w
+        if op.name.startswith(("experts_", "shared_")):
+            experts = plus(experts, (f + i + w).total)
     stored = _stored(layer, d_model, cut, ops, stack)
     if adapters:
         stored = _kept_beside_frozen(stored, adapters)
-    return LayerWork(forward, into_input, into_weight, bare, stored, len(ops))
+    experts = rename(experts, "experts_s")
+    return LayerWork(forward, into_input, into_weight, bare, experts, stored, len(ops))
 
 
 def _stored(layer: Layer, d_model: Number, cut: Cut, ops: list[Op], stack: Stack

@@ -47,14 +47,16 @@ def expert_bytes(tokens: Number, top_k: Number, d_model: Number, act_bytes: Numb
     return tokens * top_k * d_model * act_bytes / sp * ep
 
 
-@formula(unit="1", source="expected distinct nodes of k uniform picks of n: n·(1 − ((n − 1)/n)^k)")
-def once_per_node(top_k: Number, nodes: Number, applies: Number) -> Number:
-    """Rows an all-to-all between nodes moves when a token crosses to a node once, over top-k.
+@formula(unit="1", source="expected distinct places of k uniform picks of n: n·(1 − ((n − 1)/n)^k)")
+def once_per_place(top_k: Number, nodes: Number, devices: Number, applies: Number) -> Number:
+    """Rows an all-to-all moves when a token goes to a place once, over top-k: DeepEP and its kin.
 
-    1 inside a single node, and where ``applies`` is 0.
+    The places are nodes where the group spans several (inside one a token is passed on over the
+    faster links), else its devices. 1 where ``applies`` is 0.
     """
-    distinct = nodes * (1 - ((nodes - 1) / nodes) ** top_k) / top_k
-    return np.where((nodes > 1) * applies > 0, np.minimum(distinct, 1.0), 1.0)
+    places: Number = np.where(nodes > 1, nodes, devices)
+    distinct = places * (1 - ((places - 1) / places) ** top_k) / top_k
+    return np.where(applies > 0, np.minimum(distinct, 1.0), 1.0)
 
 
 @formula(unit="B", source="the activations between two stages, cut by sequence parallelism")

@@ -28,7 +28,16 @@ from chipshift.estimate.score import AXES, held, memory, time_only
 from chipshift.estimate.setting import Setting, for_job, setting
 from chipshift.machines.names import parse_machine
 from chipshift.validate.case import Case
-from chipshift.validate.free import FIXED, MIN_MODELS, MIN_RUNS, Free, free_of, scopes_of, touches
+from chipshift.validate.free import (
+    FIXED,
+    MIN_MODELS,
+    MIN_RUNS,
+    Free,
+    free_of,
+    own_scopes,
+    scopes_of,
+    touches,
+)
 
 Floats = Any
 NOISE, LARGE, STEP = 0.05, 0.10, 0.03
@@ -139,7 +148,7 @@ def keys_of(cases: Sequence[Case], free: Sequence[Free]) -> list[Key]:
         out.append(Key(one, "stack", "", one.sd, len(mine), models(mine)))
         shared: dict[tuple[str, str], list[Case]] = {}
         for case in mine:
-            for place in own_scopes(case):
+            for place in own_scopes(case, one):
                 shared.setdefault(place, []).append(case)
         for (scope, value), members in sorted(shared.items()):
             if scope in one.spread and supported(members) and len(members) < len(mine):
@@ -148,14 +157,9 @@ def keys_of(cases: Sequence[Case], free: Sequence[Free]) -> list[Key]:
     return out
 
 
-def own_scopes(case: Case) -> list[tuple[str, str]]:
-    """The factors that a run speaks for: of the releases that it stands on, its own alone."""
-    return [(scope, values[-1]) for scope, values in scopes_of(case).items() if values]
-
-
 def speaks(case: Case, key: Key) -> bool:
     """Whether a run is one of those that a fitted number rests on."""
-    mine = key.scope == "stack" or (key.scope, key.value) in own_scopes(case)
+    mine = key.scope == "stack" or (key.scope, key.value) in own_scopes(case, key.free)
     return mine and touches(key.free.name, case)
 
 

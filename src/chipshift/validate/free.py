@@ -29,6 +29,13 @@ FAMILIES: dict[str, tuple[str, ...]] = {
 }
 """Chips of one architecture, whose kernels are the same programs."""
 
+PLATFORMS: dict[str, tuple[str, ...]] = {
+    "hgx": ("h100", "h200", "b200", "b300"),
+    "nvl72": ("gb200", "gb300"),
+}
+"""Chips in hosts of eight, and in racks of one NVLink domain, where frameworks send tokens to their
+experts by other programs."""
+
 KINDS: dict[str, tuple[str, ...]] = {
     "gpu": ("a100", "h100", "h200", "b200", "b300", "gb200", "gb300",
             "mi300x", "mi325x", "mi350x", "mi355x"),
@@ -45,9 +52,11 @@ class Free:
         name: field of ``Stack``.
         prior: where the stack's value is held, ``sd`` how firmly, in its log (share: log-odds).
         share: it lies between 0 and 1.
-        spread: by scope (``kind``, ``family``, ``chip``, ``release``, ``family_release``), how
-            firmly the factors are held at 1,
-            in the same logs. A release's factor is over the release before it.
+        spread: by scope (``kind``, ``family``, ``chip``, ``release``, ``family_release``,
+            ``platform_release``), how firmly the factors are held at 1, in the same logs. A
+            release's factor is over the release before it.
+        eras: releases (``26.06``), or those of one family (``blackwell@25.11``), at which it may
+            move; () = at each of its stack's ``ERAS``.
         priors: steps from ``prior`` that are known beforehand, by chip or release, with what says
             so.
     """
@@ -57,6 +66,7 @@ class Free:
     sd: float
     share: bool = False
     spread: Mapping[str, float] = field(default_factory=dict)
+    eras: tuple[str, ...] = ()
     priors: Mapping[str, tuple[float, str]] = field(default_factory=dict)
 
 
@@ -73,7 +83,7 @@ def group_of(chip: str, groups: Mapping[str, tuple[str, ...]]) -> str:
     return next((name for name, chips in groups.items() if chip in chips), "")
 
 
-ROUTED = ("grouped_scale", "permute_passes", "ops_of_routing", "ops_per_expert")
+ROUTED = ("grouped_scale", "permute_passes", "permute_row_s")
 """Constants of layers with routed experts."""
 
 
@@ -104,6 +114,7 @@ def scopes_of(case: Case) -> dict[str, tuple[str, ...]]:
     A release takes the factors of every release up to it, so that each stands on the one before.
     """
     own, kind = group_of(case.chip, FAMILIES), group_of(case.chip, KINDS)
+    platform = group_of(case.chip, PLATFORMS)
     mine = era(case)
     reached = tuple(e for e in ERAS.get(case.stack, ())[1:] if e <= mine)
     return {
@@ -112,7 +123,19 @@ def scopes_of(case: Case) -> dict[str, tuple[str, ...]]:
         "chip": (case.chip,),
         "release": reached,
         "family_release": tuple(f"{own}@{e}" for e in reached) if own else (),
+        "platform_release": tuple(f"{platform}@{e}" for e in reached) if platform else (),
     }
+
+
+def own_scopes(case: Case, free: Free) -> list[tuple[str, str]]:
+    """The factors of a constant that a run speaks for: of the releases that it stands on and at
+    which the constant may move, its own alone."""
+    out = []
+    for scope, values in scopes_of(case).items():
+        if scope.endswith("release") and free.eras:
+            values = tuple(v for v in values if {v, v.rpartition("@")[2]} & set(free.eras))
+        out += [(scope, values[-1])] if values else []
+    return out
 
 
 _COMMON = (
@@ -145,8 +168,9 @@ _FA2_WHY = (
 )
 _FA2 = {"h100": (-0.56, _FA2_WHY), "h200": (-0.44, _FA2_WHY)}
 _HOST = "CUDA graphs from 26.06 on (Megatron-Bridge's release notes)"
-_DROPLESS = (
-    "one plan ran at half its speed from 25.11 to 26.02 (H100 and B200, one node of experts)"
+_UNFUSED = (
+    "Megatron-Bridge's recipes (github.com/NVIDIA-NeMo/Megatron-Bridge, scripts/performance) give "
+    "GB200 and GB300 the fused dispatcher from 25.11 on, hosts of eight step by step by 26.04"
 )
 _PIPELINE = "the repaired pipeline engine does not stall"
 _NETWORK = (
@@ -169,26 +193,27 @@ _FA2_STACK = (
 )
 
 _MEGATRON = (
-    Free("matmul_scale", 0.88, 0.25, spread={"family": 0.05, "chip": 0.02, "release": 0.12,
-                                             "family_release": 0.3}),
-    Free("attention_scale", 0.85, 0.03, spread={"family": 0.04, "chip": 0.1}),
-    Free("memory_scale", 0.6, 0.3, spread={"family": 0.08, "chip": 0.04, "release": 0.08}),
-    Free("narrow_matmul_scale", 1.0, 0.25, spread={"family": 0.05, "chip": 0.02, "release": 0.02}),
-    Free("mxfp8_scale", 0.95, 0.04),
-    Free("grouped_scale", 0.9, 0.3, spread={"family": 0.1, "chip": 0.1, "release": 0.75}),
-    Free("permute_passes", 3.0, 0.5, spread={"release": 0.4, "family_release": 0.75}),
-    Free("tp_overlap", 0.4, 0.12, share=True),
-    Free("ep_overlap", 0.15, 0.2, share=True, spread={"release": 0.15, "family_release": 0.15}),
-    Free("ep_overlap_interleaved", 0.4, 2.5, share=True, spread={"release": 0.25}),
+    Free("matmul_scale", 0.88, 0.25, spread={"family": 0.05, "family_release": 0.3},
+         eras=("blackwell@25.04", "blackwell@25.11")),
+    Free("attention_scale", 0.85, 0.05, spread={"family": 0.05, "chip": 0.1}),
+    Free("memory_scale", 0.6, 0.15, spread={"release": 0.12}),
+    Free("narrow_matmul_scale", 1.0, 0.25),
+    Free("mxfp8_scale", 0.95, 0.05),
+    Free("grouped_scale", 0.9, 0.3, spread={"family": 0.1, "chip": 0.1, "family_release": 0.5},
+         eras=("25.09", "26.06")),
+    Free("permute_passes", 3.0, 1.25, spread={"family_release": 0.75}),
+    Free("permute_row_s", 1e-10, 0.05, spread={"platform_release": 0.5},
+         eras=("hgx@25.11", "hgx@26.02.01"),
+         priors={"hgx@25.11": (5.7, _UNFUSED), "hgx@26.02.01": (-5.7, _UNFUSED)}),
+    Free("tp_overlap", 0.4, 0.2, share=True),
+    Free("ep_overlap", 0.15, 0.2, share=True),
+    Free("ep_overlap_interleaved", 0.6, 0.5, share=True, spread={"release": 0.6}),
     Free("cp_overlap", 0.6, 0.5, share=True),
-    Free("pp_overlap", 0.5, 1.25, share=True),
+    Free("pp_overlap", 0.5, 0.2, share=True),
     Free("jitter_per_doubling", 0.004, 1.0),
     Free("step_overhead_s", 0.01, 0.3),
     Free("cast_passes", 1.5, 0.4),
-    Free("host_s_per_op", 8e-6, 0.2, spread={"release": 0.16}, priors={"26.06": (-1.0, _HOST)}),
-    Free("ops_of_routing", 40.0, 0.16),
-    Free("ops_per_expert", 6.0, 0.5, spread={"release": 3.0},
-         priors={"25.11": (0.9, _DROPLESS), "26.02.01": (-0.9, _DROPLESS)}),
+    Free("host_s_per_op", 8e-6, 0.2, priors={"26.06": (-1.0, _HOST)}),
 )  # fmt: skip
 
 _NANOTRON = (
@@ -285,7 +310,8 @@ FREE: dict[str, tuple[Free, ...]] = {
 FIXED: dict[str, dict[str, float]] = {
     "maxtext": {"reruns_experts": 1.0, "permute_row_elements": 4096.0},
     "torch_xla": {"reruns_experts": 1.0, "permute_row_elements": 4096.0},
-    "megatron": {"ep_once_per_node": 1.0},
+    "megatron": {"ep_once_per_place": 1.0},
+    "automodel": {"ep_once_per_place": 1.0},
     "nanotron": {
         "ops_per_layer": 80.0, "tp_regathers": 2.0, "bucket_bytes": 5.24288e7,
         "whole_reduction": 1.0, "accumulate_bytes": 10.0, "head_in_stages": 1.0,

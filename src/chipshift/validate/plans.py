@@ -10,7 +10,7 @@ from chipshift.jobs.plan import Plan
 from chipshift.models.model import Model, MoeMlp
 from chipshift.validate.case import fill
 from chipshift.validate.gaps import Inferred
-from chipshift.validate.rows import LARGEST_SLICE, Row, remat_of
+from chipshift.validate.rows import LARGEST_SLICE, Row, release_of, remat_of
 
 PLANNERS_ORDER = (
     "none",
@@ -20,14 +20,28 @@ PLANNERS_ORDER = (
 )
 """What a planner tries where the source does not state the rematerialisation: the least first, in
 the steps that Megatron's selective recompute offers."""
+UNCOMPRESSED_AGAIN = "custom:saved=attention+out_proj+up"
+"""Before the feed-forward: latent attention's queries and keys are made again from the compressed
+ones (Megatron's ``mla_up_proj``)."""
 DEVICES = {"v7x": 2, "trn1": 2}
 """Devices a chip in the records' degrees: v7x TensorCores, Trainium1 NeuronCores."""
 SHARDED = frozenset({"paxml", "levanter", "torch_xla", "torchax", "maxtext", "torchtitan"})
 """Stacks whose unstated data axis shards the weights (FSDP); the others replicate them on GPUs."""
 TPUS = frozenset(LARGEST_SLICE)
 DEGREES = frozenset({"dp", "fsdp", "tp", "pp", "cp", "ep"})
+BRIDGE = "25.09"
+"""First release whose recipes are Megatron-Bridge's (NVIDIA-NeMo/Megatron-Bridge,
+scripts/performance: its mixtures of experts have ``expert_tensor_parallel_size=1``)."""
 PER_DEVICE = frozenset({"maxtext", "paxml"})
 """Stacks that state sequences a device, not a replica."""
+
+
+def planners_order(model: Model) -> tuple[str, ...]:
+    """The rematerialisations to go through in order for a model until one fits."""
+    latent = any(ly.attention and ly.attention.kv_lora_rank is not None for ly, _ in model.layers)
+    if not latent:
+        return PLANNERS_ORDER
+    return (*PLANNERS_ORDER[:2], UNCOMPRESSED_AGAIN, *PLANNERS_ORDER[2:])
 
 
 def sequences(row: Row) -> int:
@@ -62,6 +76,9 @@ def plan_of(row: Row, model: Model, inferred: Inferred) -> Plan:
         # Megatron's experts may be spread over the tensor-parallel devices as well.
         etp, ep = 1, math.gcd(ep, dp * fsdp * cp * tp)
         fill(inferred, "etp", etp, "the stated ep does not divide dp·fsdp·cp")
+    elif ep > 1 and tp > 1 and stack == "megatron" and release_of(row) >= BRIDGE:
+        etp = 1
+        fill(inferred, "etp", etp, "Megatron-Bridge's recipes do not cut experts by tp")
     vpp = _virtual_stages(stack, model.n_layers, pp, p.get("vpp"), inferred)
     return Plan(
         dp=dp,

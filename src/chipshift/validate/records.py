@@ -15,7 +15,7 @@ from chipshift.jobs.plan import Plan
 from chipshift.models.model import Model, MoeMlp
 from chipshift.validate.case import Case, Measured, Skip, fill
 from chipshift.validate.gaps import Inferred, completed
-from chipshift.validate.plans import PLANNERS_ORDER, plan_of, plans_to_try, sequences
+from chipshift.validate.plans import plan_of, planners_order, plans_to_try, sequences
 from chipshift.validate.rows import (
     Row,
     machine_of,
@@ -23,6 +23,7 @@ from chipshift.validate.rows import (
     model_of,
     optimizer_of,
     precision_of,
+    release_of,
     remat_of,
 )
 from chipshift.validate.tuning import FineTuning, fine_tuning
@@ -82,7 +83,7 @@ def to_case(row: Row, file: str = "", line: int | None = None) -> Case | Skip:
         job=job,
         plan=plan,
         wider=plans[1:],
-        remats=(remat,) if remat else PLANNERS_ORDER,
+        remats=(remat,) if remat else planners_order(model),
         measured=_measured(row),
         groups=_groups(row, model),
         inferred=tuple(inferred),
@@ -94,39 +95,6 @@ def publisher_of(source: str) -> str:
     """Owner of a repository, or the site, that a source's page belongs to."""
     page = re.sub(r"^https?://(www\.)?(github\.com/)?", "", source)
     return re.sub(r"[/@:#].*", "", page)
-
-
-def release_of(row: Row) -> str:
-    """``YY.MM`` of a NeMo container or recipe tag, of a MaxText table's date, or '' where the
-    source states none."""
-    text = f"{row.get('framework') or ''} {row.get('notes') or ''}"
-    if row["stack"] == "maxtext":
-        dated = re.search(
-            r"(?:table dated 20|log line dated 20|at \w+ \(20|tag v)(\d\d)[-.](\d\d)", text
-        )
-        return f"{dated[1]}.{dated[2]}" if dated else ""
-    if row["stack"] not in ("megatron", "other"):  # others take Megatron's constants
-        return ""
-    found = re.search(r"(?:NeMo|Release|container|tag v?) ?(\d\d\.\d\d(?:\.\d\d)?)", text)
-    if found:
-        return found[1]
-    for pattern, known in (
-        (r"MLPerf Training (v\d\.\d)", ROUNDS),
-        (r"Megatron-Core (r[\d.]+)", CORES),
-    ):
-        found = re.search(pattern, text)
-        if found:
-            return known.get(found[1], "")
-    paper = re.match(r"arXiv:(\d\d)(\d\d)\.", str(row["source"]))
-    return f"{paper[1]}.{paper[2]}" if paper else ""
-
-
-ROUNDS = {"v3.0": "23.04", "v3.1": "23.09", "v4.0": "24.04", "v4.1": "24.09", "v5.0": "25.04"}
-"""Release of NVIDIA's framework that each MLPerf Training round ran (from its submissions)."""
-
-
-CORES = {"r0.8.0": "24.07"}
-"""Container that each release of Megatron-Core came in (NeMo's changelog)."""
 
 
 def _unusable(row: Row) -> str:

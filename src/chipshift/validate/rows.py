@@ -299,3 +299,36 @@ def _even(chip: str, chips: int) -> str:
     rest = chips // _size("x".join(map(str, sides)))
     sides[sides.index(min(sides))] *= rest
     return "x".join(map(str, sorted(sides)))
+
+
+def release_of(row: Row) -> str:
+    """``YY.MM`` of a NeMo container or recipe tag, of a MaxText table's date, or '' where the
+    source states none."""
+    text = f"{row.get('framework') or ''} {row.get('notes') or ''}"
+    if row["stack"] == "maxtext":
+        dated = re.search(
+            r"(?:table dated 20|log line dated 20|at \w+ \(20|tag v)(\d\d)[-.](\d\d)", text
+        )
+        return f"{dated[1]}.{dated[2]}" if dated else ""
+    if row["stack"] not in ("megatron", "other"):  # others take Megatron's constants
+        return ""
+    found = re.search(r"(?:NeMo|Release|container|tag v?) ?(\d\d\.\d\d(?:\.\d\d)?)", text)
+    if found:
+        return found[1]
+    for pattern, known in (
+        (r"MLPerf Training (v\d\.\d)", ROUNDS),
+        (r"Megatron-Core (r[\d.]+)", CORES),
+    ):
+        found = re.search(pattern, text)
+        if found:
+            return known.get(found[1], "")
+    paper = re.match(r"arXiv:(\d\d)(\d\d)\.", str(row["source"]))
+    return f"{paper[1]}.{paper[2]}" if paper else ""
+
+
+ROUNDS = {"v3.0": "23.04", "v3.1": "23.09", "v4.0": "24.04", "v4.1": "24.09", "v5.0": "25.04"}
+"""Release of NVIDIA's framework that each MLPerf Training round ran (from its submissions)."""
+
+
+CORES = {"r0.8.0": "24.07"}
+"""Container that each release of Megatron-Core came in (NeMo's changelog)."""
