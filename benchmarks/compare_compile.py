@@ -43,7 +43,6 @@ NEAR = 0.10
 
 CHOICES: dict[str, tuple[float, ...]] = {
     "logit_memory_bytes": (4.0, 5.0, 6.0),
-    "working_layers": (0.7, 0.85, 1.0),
     "gathered_layers": (1.0, 2.0),
     "streams_at_loss": (0.0, 2.0),
     "cast_copies": (0.0, 1.0),

@@ -13,6 +13,7 @@ from chipshift.estimate.backward import (
     gathered_keys_elements,
     resharded_elements,
     rows_in_tiles,
+    unit_layers,
 )
 from chipshift.estimate.planned import lane_padding, tile_padding
 from chipshift.jobs.job import Assumed, Precision, TrainJob
@@ -158,6 +159,24 @@ def test_hybrid_sharding_on_v7x_holds_the_fp32_logits_throughout() -> None:
     assert held["collectives"] == pytest.approx(LAYER_1B * 2 + 2 * 4096 * 128_256 * 4)
 
 
+def test_a_sharded_optimizer_has_the_only_wide_copy_of_the_weights() -> None:
+    plan = Plan(dp=4, fsdp=4, remat="full", optimizer_sharding="zero1")
+    held = memory("llama-3.2-1b", "v6e:4x4", 4096, plan)
+    assert held["weights"] == pytest.approx(LLAMA_1B * 4 / 16)
+    assert held["optimizer"] == pytest.approx(LLAMA_1B * 8 / 16)
+    # with one replica there is nothing to cut it over
+    alone = memory("llama-3.2-1b", "v6e:2x2", 4096, replace(plan, dp=1, fsdp=1, cp=4))
+    assert alone["weights"] == pytest.approx(LLAMA_1B * 4)
+
+
+def test_gradients_of_a_sharded_optimizer() -> None:
+    plan = Plan(dp=16, remat="full", accumulation=4, optimizer_sharding="zero1")
+    held = memory("llama-3.1-8b", "v5p:2x2x4", 512, plan)
+    # fp32 sums and a microbatch's own in bf16, both cut over dp
+    assert held["logits"] == 0
+    assert held["gradients"] == pytest.approx(LLAMA_8B * (4 + 2) / 16)
+
+
 def test_replicas_in_one_slice_make_the_heads_gradient_at_once_those_of_two_keep_logits() -> None:
     plan = Plan(dp=2, fsdp=16, remat="full", microbatch=4)
     one = memory("olmoe-1b-7b", "v6e:4x8", 4096, plan)["collectives"]
@@ -175,7 +194,8 @@ def test_large_logits_are_not_kept_over_64_devices_of_v7x() -> None:
     # twice as many positions are 16.8 GB: the head's gradient is made at the loss, whole
     made = memory("llama-3.1-70b", "v7x:2x4x4", 8192, replace(plan, cp=1, fsdp=64))
     assert made["logits"] == pytest.approx(4 * 8192 * 128_256 * 4)
-    assert made["collectives"] == pytest.approx(2 * 8192 * 128_256 * 2)
+    # beside the head gathered twice
+    assert made["collectives"] == pytest.approx(3 * 8192 * 128_256 * 2)
 
 
 def test_four_devices_of_v5p_are_not_windowed() -> None:
@@ -207,7 +227,7 @@ def test_routers_are_whole_on_every_device() -> None:
     assert held["optimizer"] == pytest.approx(2 * held["weights"])
 
 
-def test_rows_of_routed_experts_stand_three_times_and_four_with_an_exchange() -> None:
+def test_rows_of_routed_experts_stand_four_times() -> None:
     """Qwen3 30B-A3B on 4 sequences over tp=4: a device sends 8 rows of 2,048 a token."""
     plan = Plan(fsdp=16, tp=4, remat="full", microbatch=4)
     tokens = 4 * 4096
@@ -222,9 +242,27 @@ def test_rows_of_routed_experts_stand_three_times_and_four_with_an_exchange() ->
     held = memory("qwen3-30b-a3b", "v6e:8x8", 4096, plan)
     assert held["logits"] == 0
     around = stored + attention + streams + up
-    assert held["activations"] == pytest.approx(2 * (around + 3 * rows))
+    # and the activation; the gathered down projections, 128 of 192 x 2,048, are done with by then
+    activated, matrix = tokens * 8 * 192, 128 * 192 * 2048
+    assert held["activations"] == pytest.approx(2 * (around + 4 * rows + activated - matrix))
     held = memory("qwen3-30b-a3b", "v6e:8x8", 4096, replace(plan, ep=16))
-    assert held["activations"] == pytest.approx(2 * (around + 4 * rows))
+    assert held["activations"] == pytest.approx(2 * (around + 4 * rows + activated))
+
+
+def test_a_unit_of_many_layers_recomputes_all_of_them_at_once() -> None:
+    # Gemma 3: five layers with a window and one without, in one loop; Gemma 2: one and one
+    assert unit_layers((0, 0, 0, 0, 0, 1) * 10 + (0, 0)) == 6
+    assert unit_layers((0, 1) * 13) == 1
+    assert unit_layers((0,) * 32) == 1
+    assert unit_layers((0, 1, 1, 1)) == 1  # kinds in runs
+
+
+def test_eight_way_tensor_parallelism_windows_the_head_again() -> None:
+    plan = Plan(dp=2, fsdp=4, tp=2, remat="full", microbatch=4)
+    held = memory("llama-3.2-1b", "v6e:4x4", 8192, plan)
+    assert held["logits"] == pytest.approx(4 * 8192 * 128_256 / 2 * 4)
+    held = memory("llama-3.2-1b", "v6e:4x8", 8192, replace(plan, tp=4))
+    assert held["logits"] == pytest.approx(4 * 8192 * 128_256 / 4 * 6)
 
 
 def test_six_rows_of_a_token_fill_a_tile_of_eight() -> None:

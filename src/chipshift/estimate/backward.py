@@ -13,8 +13,9 @@ from typing import Any
 import numpy as np
 
 from chipshift.estimate.columns import Columns
+from chipshift.estimate.cuts import weight_cuts
 from chipshift.estimate.setting import Setting
-from chipshift.estimate.stage import heaviest_kind
+from chipshift.estimate.stage import device_params, heaviest_kind
 from chipshift.estimate.work import absent, plus
 from chipshift.models.model import MoeMlp
 from chipshift.models.ops import Cut, Op, layer_ops
@@ -35,6 +36,7 @@ class Sizes:
         attention: queries, keys, values, attention's output and its row sums, as far as they are
             recomputed, and the keys and values gathered over cp, which never are kept.
         streams: inputs, outputs and gradients of the width of the model.
+        whole: those of them that are gathered over tp.
         hidden: recomputed results of the dense (or shared) feed-forward's first matmuls, and two
             tensors of its width more: the activation and its gradient.
         ahead: one of the recomputed tensors of the dense feed-forward.
@@ -48,6 +50,7 @@ class Sizes:
 
     attention: Number
     streams: Number
+    whole: Number
     hidden: Number
     ahead: Number
     rows: Number
@@ -84,11 +87,15 @@ def resharded_elements(keys_and_values: Number, rank: Number, shards: Number, tp
 @formula(
     unit="elements",
     source="rows as they are sent and as they come back, once more each side of an exchange, with "
-    "the first matmuls' results; or rows and their gradient, and the experts' hidden tensors",
+    "the first matmuls' results; rows and their gradient, and the experts' hidden tensors; or the "
+    "rows' gradient in two sums, when the last weights are done with",
 )
-def experts_elements(rows: Number, copies: Number, up: Number, activated: Number) -> Number:
-    """Most that routed experts' backward pass holds beside their weights."""
-    return np.maximum(copies * rows + up, 2 * rows + up + activated)
+def experts_elements(rows: Number, copies: Number, up: Number, activated: Number,
+                     matrix: Number) -> Number:  # fmt: skip
+    """Most that routed experts' backward pass holds beside their weights, gathered ones that are
+    done with (``matrix`` elements: the last one's) set against it."""
+    first = np.maximum(copies * rows, 2 * rows + activated)
+    return up + np.maximum(first, 4 * rows + activated - matrix)
 
 
 @formula(unit="rows", source="a token's rows fill whole tiles: 1, 2, 4 or a multiple of 8")
@@ -101,6 +108,20 @@ def rows_in_tiles(top_k: Number) -> Number:
 def alive_bytes(first: Number, second: Number) -> Number:
     """Bytes of two groups of tensors."""
     return 2 * (first + second)
+
+
+MOST_IN_A_UNIT = 8
+"""Layers of the longest pattern that is looked for."""
+
+
+def unit_layers(order: tuple[int, ...]) -> int:
+    """Layers of a repeating pattern of three or more, which are one body of the loop over layers:
+    XLA recomputes all of them before the first one's backward pass. 1 for shorter patterns, of
+    which it has one layer at a time."""
+    for size in range(1, min(MOST_IN_A_UNIT, len(order) // 2) + 1):
+        if all(kind == order[i % size] for i, kind in enumerate(order)):
+            return size if size > 2 else 1
+    return 1
 
 
 @dataclass(frozen=True)
@@ -118,9 +139,12 @@ def backward(s: Setting, c: Columns, policy: Policy, w: Any) -> Working:
     if not absent(found.rows):
         # sent, received and come back; on both sides of an exchange where there is one
         copies = np.where(c.ep > 1, 4.0, 3.0) + found.spare_rows
-        experts = experts_elements(found.rows, copies, found.up, found.activated)
-    around = alive_bytes(found.attention, found.streams)
-    hidden = rename(alive_bytes(found.hidden, experts), "feed_forward_backward_bytes")
+        part = device_params(s, c, heaviest_kind(s))[1]
+        matrix = np.where(weight_cuts(c)[1] > 1, part / 3, 0.0)
+        experts = experts_elements(found.rows, copies, found.up, found.activated, matrix)
+    unit = 1 if s.heavy_first else unit_layers(s.model.layer_order)
+    around = alive_bytes(found.attention, found.streams + (unit - 1) * found.whole)
+    hidden = rename(alive_bytes(unit * found.hidden, experts), "feed_forward_backward_bytes")
     if not absent(found.resharded):
         hidden = np.maximum(hidden, rename(alive_bytes(found.resharded, 0.0), "resharded_bytes"))
     return Working(rename(around, "around_feed_forward_bytes"), hidden)
@@ -161,7 +185,8 @@ def sizes(s: Setting, c: Columns, policy: Policy, w: Any, kind: int) -> Sizes:
     stream = stored["block_input"]
     count = 4.0 - sum(keeps.get(name, False) for name in ("attention_norm", "out_proj", "mlp_norm"))
     whole = np.where(w.sp > 1, 2 * w.tokens * s.model.d_model, 0.0)
-    streams = count * stream + rename(whole, "gathered_over_tp_elements")
+    whole = rename(whole, "gathered_over_tp_elements")
+    streams = count * stream + whole
     up: Number = 0.0
     hidden: Number = 0.0
     for name in ("mlp", "shared"):
@@ -185,7 +210,7 @@ def sizes(s: Setting, c: Columns, policy: Policy, w: Any, kind: int) -> Sizes:
         width = op.heads * (a.head_dim - rope + a.v_head_dim)
         resharded = resharded_elements(op.q_tokens * width, rank, c.fsdp * c.cp, c.tp, c.cp, c.ep)
     held = _attention(c, ops, stored, keeps)
-    return Sizes(held, streams, hidden, ahead, rows, spare, up, activated, resharded)
+    return Sizes(held, streams, whole, hidden, ahead, rows, spare, up, activated, resharded)
 
 
 def _hidden(ops: dict[str, Op], name: str, keeps: dict[str, bool]) -> Number:

@@ -75,3 +75,37 @@ def optimizer_cuts(c: Columns, choice: Choice) -> tuple[Number, Number]:
 def gradient_cuts(c: Columns, choice: Choice) -> tuple[Number, Number]:
     """Devices that share one copy of a weight's gradient, and of an expert's."""
     return optimizer_cuts(c, choice) if choice.optimizer_sharding == "zero2" else weight_cuts(c)
+
+
+@dataclass(frozen=True)
+class HeldCuts:
+    """Devices that share one copy of weights, of their gradients and of the optimizer's state."""
+
+    weights: tuple[Number, Number]
+    gradients: tuple[Number, Number]
+    optimizer: tuple[Number, Number]
+
+
+def held_cuts(s: Setting, c: Columns, choice: Choice) -> HeldCuts:
+    """The cuts of what a device holds.
+
+    The compiled step (``layer_moments``) keeps one fp32 copy of the weights, the optimizer's, and
+    cuts it over dp with the moments. Summed gradients follow that cut where nothing else cuts the
+    weights: where fsdp does, XLA keeps to fsdp's.
+    """
+    w, g, o = weight_cuts(c), gradient_cuts(c, choice), optimizer_cuts(c, choice)
+    if not one_copy(s, choice):
+        return HeldCuts(w, g, o)
+    o = (np.where(c.dp > 1, o[0], w[0]), np.where(c.dp > 1, o[1], w[1]))
+    summed = c.accumulation > 1
+    g = (
+        np.where(summed & (w[0] == 1), o[0], w[0]),
+        np.where(summed & (w[1] == 1), o[1], w[1]),
+    )
+    wider = float(s.bytes.weights) > float(s.bytes.gathered)
+    return HeldCuts(o if wider else w, g, o)
+
+
+def one_copy(s: Setting, choice: Choice) -> bool:
+    """Whether the optimizer's copy of the weights, cut over dp, is the only wide one."""
+    return choice.optimizer_sharding != "none" and float(plain(s.stack.layer_moments)) > 0

@@ -11,8 +11,8 @@ from chipshift.estimate.backward import ahead_bytes, backward, gathered_at_loss
 from chipshift.estimate.columns import Choice, Columns
 from chipshift.estimate.cuts import (
     Params,
-    gradient_cuts,
-    optimizer_cuts,
+    held_cuts,
+    one_copy,
     params_of_layers,
     state,
     weight_cuts,
@@ -155,22 +155,27 @@ def _stage_parts(s: Setting, c: Columns, choice: Choice, policy: Policy, counts:
     gathered = rename(gathered, f"{moment.name}gathered_bytes")
     groups = sum(np.where(g > 1, 1.0, 0.0) for g in (c.tp, c.cp, c.ep, c.pp, c.dp * c.fsdp))
     live = _live_gradients(s, c, moment)
-    gradient_bytes = rename(b.gradients * s.trainable * live, "gradient_bytes_per_param")
+    each: Number = b.gradients * live
+    if working and one_copy(s, choice):  # a microbatch's own are of the bf16 weights it reads
+        each = np.where(c.dp > 1, each - (b.gradients - b.gathered), each)
+    gradient_bytes = rename(each * s.trainable, "gradient_bytes_per_param")
     context = s.stack.context_bytes + s.stack.workspace_bytes
     context = plus(context, s.stack.pool_bytes)
     if moment in PLANNED:
-        context = context + rename(cast(s, c, counts, weights_by), "cast_bytes")
-    summed = _summed(s, c, counts, params, gradient_cuts(c, choice)) if working else params
-    gradients = state("gradients", summed, gradient_bytes, gradient_cuts(c, choice))
+        read = params if one_copy(s, choice) else params_of_layers(s, c, counts)
+        context = context + rename(cast(s, c, read, weights_by), "cast_bytes")
+    cuts = held_cuts(s, c, choice)
+    summed = _summed(s, c, counts, params, cuts.gradients) if working else params
+    gradients = state("gradients", summed, gradient_bytes, cuts.gradients)
     held = _beside(s, c, choice, dense / weights_by[0] + experts / weights_by[1], w.tokens)
     stranded = _stranded(s, c, choice, policy, counts, w)
     gathered = plus(gathered, held.wide)
     if not absent(held.flat):
         gathered = gathered + memory.beyond(held.flat, activations + logits)
     parts = {
-        "weights": _weights(s, params, weights_by),
+        "weights": _weights(s, params, cuts.weights),
         "gradients": plus(gradients, held.buckets),
-        "optimizer": state("optimizer", params, kept, optimizer_cuts(c, choice)),
+        "optimizer": state("optimizer", params, kept, cuts.optimizer),
         "activations": activations,
         "logits": logits,
         "collectives": gathered,
@@ -245,14 +250,14 @@ def update_bytes(s: Setting, c: Columns, choice: Choice, counts: list[Number], t
     workspace.
     """
     params = _params(s, c, counts, last=False)
-    cuts, b = weight_cuts(c), s.bytes
+    by, cuts, b = weight_cuts(c), held_cuts(s, c, choice), s.bytes
     kept = memory.optimizer_bytes_per_param(b.master, b.moments, b.moments_per_param) * s.trainable
     gradients = b.gradients * s.trainable
-    beside = _beside(s, c, choice, params.dense / cuts[0] + params.experts / cuts[1], tokens)
+    beside = _beside(s, c, choice, params.dense / by[0] + params.experts / by[1], tokens)
     held = (
-        _weights(s, params, cuts)
-        + state("gradients", params, gradients, gradient_cuts(c, choice))
-        + state("optimizer", params, kept, optimizer_cuts(c, choice))
+        _weights(s, params, cuts.weights)
+        + state("gradients", params, gradients, cuts.gradients)
+        + state("optimizer", params, kept, cuts.optimizer)
         + s.stack.workspace_bytes
     )
     for more in (beside.buckets, beside.flat, beside.wide):

@@ -11,7 +11,7 @@ from typing import Any
 import numpy as np
 
 from chipshift.estimate.columns import Columns
-from chipshift.estimate.cuts import Params, params_of_layers, state
+from chipshift.estimate.cuts import Params, state
 from chipshift.estimate.setting import Setting
 from chipshift.estimate.stage import device_params, heaviest_kind
 from chipshift.estimate.work import absent
@@ -52,7 +52,9 @@ def _unwindowed(s: Setting, c: Columns, shards: Number) -> Number:
     """Where the head's matmul is no windowed einsum: under hybrid sharding, over few devices, over
     many."""
     few = (shards > 1) & (shards <= s.stack.unwindowed_shards)
-    return _hybrid(c) | few | (shards >= WIDE)
+    wanted = _hybrid(c) | few | (shards >= WIDE)
+    # over tp of four and more its input is passed round in both directions: windowed again
+    return wanted & (c.tp <= 2)
 
 
 def logit_bytes(s: Setting, c: Columns, shards: Number) -> Number:
@@ -85,17 +87,25 @@ def head_held(s: Setting, c: Columns, shards: Number, tokens: Number) -> Number:
     head = table * s.bytes.gathered
     at_once = (shards >= WIDE) | _hybrid(c)
     held = np.where(at_once, np.minimum(logits, head), logits)
-    over_dcn = any(level.kind == "dcn" for level in s.machine.fabric)
-    replicas = st.hybrid_logit_bytes_held
-    if over_dcn and float(plain(st.dcn_logit_bytes_held)):
-        replicas = st.dcn_logit_bytes_held
-    for where, size in ((_hybrid(c), replicas), (shards >= WIDE, st.wide_logit_bytes_held)):
+    both, many = _hybrid(c), shards >= WIDE
+    apart = both if crosses_slices(s) else both & (c.cp > 1)
+    for where, size, share in (
+        (both, st.hybrid_logit_bytes_held, 1.0),
+        (apart, st.apart_logit_bytes_held, 1.0),
+        (many & (c.tp > 1), st.unwindowed_logit_bytes, st.wide_logits_share),
+        (many, st.wide_logit_bytes_held, st.wide_logits_share),
+    ):
         if not float(plain(size)):
             continue
         wide = memory.logits_bytes(tokens, s.model.logits, c.tp, size, s.loss_chunks)
-        kept = where & (c.microbatch > 1) & (wide <= st.logits_held_up_to_bytes)
-        held = np.where(kept, wide, held)
+        small = wide <= share * s.usable_bytes
+        held = np.where(where & (c.microbatch > 1) & small, wide, held)
     return rename(np.where(shards > 1, held, head), "logits_held_bytes")
+
+
+def crosses_slices(s: Setting) -> bool:
+    """Whether dp runs over the network between slices."""
+    return any(level.kind == "dcn" for level in s.machine.fabric)
 
 
 def heads_at_loss(s: Setting, c: Columns, shards: Number) -> Number:
@@ -106,8 +116,9 @@ def heads_at_loss(s: Setting, c: Columns, shards: Number) -> Number:
     if float(plain(st.hybrid_heads)):
         copies = np.where(_hybrid(c), st.hybrid_heads, 0.0)
     if float(plain(st.wide_heads)):
-        many = (shards >= WIDE) | ((shards > 2) & _unwindowed(s, c, shards) & ~_hybrid(c))
-        copies = copies + np.where(many & (c.microbatch > 1), st.wide_heads, 0.0)
+        few = (shards > 2) & (shards < WIDE) & _unwindowed(s, c, shards) & ~_hybrid(c)
+        more = np.where(shards >= WIDE, st.wide_heads, np.where(few, 1.0, 0.0))
+        copies = copies + np.where(c.microbatch > 1, more, 0.0)
     if absent(copies):
         return 0.0
     table = rename(memory.cut_params(params_embedding(s.model), c.tp, 1.0), "embedding_params")
@@ -142,12 +153,11 @@ def in_tiles(s: Setting, params: Params, cuts: tuple[Number, Number]) -> Params:
     return Params(params.dense * dense, params.experts * experts, params.whole)
 
 
-def cast(s: Setting, c: Columns, counts: list[Number], cuts: tuple[Number, Number]) -> Number:
+def cast(s: Setting, c: Columns, params: Params, cuts: tuple[Number, Number]) -> Number:
     """Bytes of the layers' weights in compute dtype: each device casts its part of all of them
     once, before the loop over layers, where the weights themselves are wider."""
     if float(plain(s.stack.cast_copies)) == 0 or float(s.bytes.weights) <= float(s.bytes.gathered):
         return 0.0
-    params = params_of_layers(s, c, counts)
     each = s.stack.cast_copies * s.bytes.gathered
     held = state("cast", in_tiles(s, params, cuts), each, cuts)
     if not float(plain(s.stack.wide_layers)) or not any_experts(s):

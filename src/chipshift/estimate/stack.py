@@ -12,7 +12,6 @@ import functools
 import tomllib
 from dataclasses import dataclass, fields, replace
 from importlib import resources
-from math import inf
 from typing import Any
 
 from chipshift.errors import InputError, nearest
@@ -105,10 +104,11 @@ class Stack:
             sharding, 0 = no difference.
         hybrid_heads: copies more of the gathered head at the loss under hybrid sharding.
         unwindowed_shards: devices up to which a weight that they share is not windowed.
-        dcn_logit_bytes_held: the same where dp crosses slices.
-        logits_held_up_to_bytes: size from which on logits are not held so.
+        apart_logit_bytes_held: the same where dp crosses slices or sequences are cut too (cp).
+        wide_logits_share: logits above this share of the usable memory are not held where 64
+            devices or more share the head.
         wide_logit_bytes_held: bytes of a logit through the layers' backward pass where 64 devices
-            or more share the head, 0 = no difference.
+            or more share the head, 0 = no difference (with tp it is unwindowed_logit_bytes).
         wide_heads: copies more of the gathered head at the loss where 64 devices or more share it
             and the microbatch is several sequences.
         fragmentation: share of dynamic memory lost by the allocator.
@@ -196,9 +196,9 @@ class Stack:
     hybrid_logit_bytes_held: float = 0.0
     hybrid_heads: float = 0.0
     unwindowed_shards: float = 2.0
-    dcn_logit_bytes_held: float = 0.0
     wide_logit_bytes_held: float = 0.0
-    logits_held_up_to_bytes: float = inf
+    wide_logits_share: float = 0.0
+    apart_logit_bytes_held: float = 0.0
     wide_heads: float = 0.0
     fragmentation: float = 0.05
     context_bytes: float = 1.0e9

@@ -13,7 +13,7 @@ from dataclasses import dataclass, replace
 import numpy as np
 
 from chipshift.estimate.columns import Choice, Columns
-from chipshift.estimate.cuts import gradient_cuts, optimizer_cuts, weight_cuts
+from chipshift.estimate.cuts import held_cuts, one_copy
 from chipshift.estimate.memory import stored_bytes
 from chipshift.estimate.score import policy_of
 from chipshift.estimate.setting import Setting
@@ -132,8 +132,10 @@ def state_floor(s: Setting, p: Prepared, choice: Choice) -> Floats:
     b = s.bytes
     kept = optimizer_bytes_per_param(b.master, b.moments, b.moments_per_param) * s.trainable
     total = np.zeros((len(p.base.degrees), vpp.size))
-    kinds = ((b.weights, weight_cuts(c)), (b.gradients * s.trainable, gradient_cuts(c, choice)),
-             (kept, optimizer_cuts(c, choice)))  # fmt: skip
+    cuts = held_cuts(s, c, choice)
+    # of a step that keeps one copy of the weights, gradients depend on what is accumulated
+    summed = 0.0 if one_copy(s, choice) else b.gradients * s.trainable
+    kinds = ((b.weights, cuts.weights), (summed, cuts.gradients), (kept, cuts.optimizer))
     for size, (cut, expert_cut) in kinds:
         total = total + state_bytes(dense, size, cut) + state_bytes(experts, size, expert_cut)
     return total.reshape(-1)
