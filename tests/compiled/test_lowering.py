@@ -60,7 +60,7 @@ def test_a_matmul_of_64_devices_no_longer_takes_its_scatter_in() -> None:
 
 def test_a_slice_by_its_compilers_name_and_what_has_no_rules() -> None:
     assert slice_of("v7x", "tpu7x:2x2x1", 8, 1) == Slice("v7x", (2, 2, 1), 8)
-    assert slice_of("v6e", "v6e:4x4", 32, 2) is None  # two slices
+    assert slice_of("v6e", "v6e:4x4", 32, 2) == Slice("v6e", (4, 4), 16)  # one of two
     assert slice_of("h100", "1x1x8", 8, 1) is None
 
 
@@ -115,7 +115,8 @@ def test_a_matmul_that_runs_meanwhile_is_one_of_many_devices_and_no_replicas() -
     assert where.multiplies_meanwhile(16, 1) is True
     assert where.multiplies_meanwhile(8, 2) is False  # summed over dp too
     assert where.multiplies_meanwhile(2, 1) is False
-    assert on("v6e", 8, 8).multiplies_meanwhile(64, 1) is False
+    assert on("v6e", 8, 8).multiplies_meanwhile(64, 1) is False  # a whole slice
+    assert on("v5e", 8, 16).multiplies_meanwhile(64, 1) is True
     assert on("v5p", 2, 2, 1).multiplies_meanwhile(4, 1) is False
 
 

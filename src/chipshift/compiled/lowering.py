@@ -72,7 +72,8 @@ class Slice:
         ``summed``: devices over which the parts are summed then."""
         rule = rules()["scatter_in_matmul"]
         small = self.devices <= rule["not_up_to"].get(self.chip, 0)
-        return summed == 1 and rule["devices_from"] <= n < rule["devices_below"] and not small
+        whole = n >= rule["devices_below"] and n == self.devices
+        return summed == 1 and n >= rule["devices_from"] and not whole and not small
 
     def scatters_layout_by_sum(self, n: int, laid: Laid) -> bool:
         """Whether an array is scattered over ``n`` devices by an all-reduce because of how it lies
@@ -118,9 +119,10 @@ def rough(columns: int) -> int:
 
 
 def slice_of(chip: str, topology: str, devices: int, slices: int) -> Slice | None:
-    """The slice by libtpu's name (``v6e:4x4``); None where no rule is known: other chips than
-    TPUs, and several slices."""
+    """The slice by libtpu's name (``v6e:4x4``), one of them where there are several: what crosses
+    slices goes over the data-center network. None where no rule is known, for other chips than
+    TPUs."""
     _, _, dims = topology.partition(":")
-    if slices > 1 or chip not in rules()["gather_as_sum"]["largest_bytes"]:
+    if chip not in rules()["gather_as_sum"]["largest_bytes"]:
         return None
-    return Slice(chip, tuple(int(n) for n in dims.split("x")), devices)
+    return Slice(chip, tuple(int(n) for n in dims.split("x")), devices // slices)

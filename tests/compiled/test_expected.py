@@ -1,0 +1,67 @@
+"""Activations that the sharding arithmetic expects over tp, worked by hand."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+
+import pytest
+
+from chipshift.compiled.expected import expected
+from chipshift.compiled.step.config import Block, Config, Variant
+
+DENSE = Block(heads=4, kv_heads=4, head_dim=64, v_head_dim=64, mlp_width=512)
+ROUTED = replace(DENSE, mlp_width=0, experts=8, top_k=2, expert_width=128)
+SHARED = replace(ROUTED, shared_width=256)
+
+HIDDEN = 2 * 256 * 256 * 2 / 2
+"""Bytes that one device of two sends to gather two sequences of 256, 256 wide, in bf16."""
+
+
+def sent(block: Block, **settings: object) -> dict[str, float]:
+    """Hidden states over tp=2 a layer, the two gathers and scatters outside the layers left out."""
+    cfg = Config(256, 512, (((block,), 3),), (1, 1, 1, 1, 2), 256, 2)
+    sums = expected(replace(cfg, **settings))  # type: ignore[arg-type]
+    return {
+        kind: (sums[kind, "tp"] - 2 * HIDDEN) / 3 / HIDDEN
+        for kind in ("all_gather", "reduce_scatter")
+    }
+
+
+def test_a_dense_layer_gathers_six_times_and_scatters_five_times() -> None:
+    """Each half: gathered forward, for the gradients and recomputed; scattered there and back, the
+    first half's sum once more."""
+    assert sent(DENSE) == pytest.approx({"all_gather": 6, "reduce_scatter": 5})
+
+
+def test_a_norm_after_the_feed_forward_wants_its_sum_again() -> None:
+    found = sent(DENSE, variant=Variant(post_norms=True))
+    assert found == pytest.approx({"all_gather": 6, "reduce_scatter": 6})
+
+
+def test_a_routers_logits_are_gathered_twice_and_their_gradient_is_scattered() -> None:
+    """8 logits of 4 bytes a token, where the hidden state has 256 of 2: a sixteenth of it."""
+    found = sent(ROUTED)
+    assert found == pytest.approx({"all_gather": 6 + 2 / 16, "reduce_scatter": 5 + 1 / 16})
+
+
+@pytest.mark.parametrize(("gate", "scatters"), [(False, 7), (True, 8)])
+def test_a_shared_experts_sum_is_wanted_again_by_its_gate(gate: bool, scatters: int) -> None:
+    found = sent(replace(SHARED, shared_gate=gate))
+    assert found == pytest.approx({"all_gather": 7 + 2 / 16, "reduce_scatter": scatters + 1 / 16})
+
+
+@pytest.mark.parametrize(
+    ("q_rank", "gathers", "scatters"),
+    [
+        # keys' latent of 64 twice and its 32 rotary columns once, of 256, for one hidden state
+        (None, 6 - 1 + (2 * 64 + 32) / 256, 5 + 96 / 256),
+        # beside a latent of queries, keys' and rotary columns twice; scattered are the gradients of
+        # both latents, and not that of the hidden state
+        (128, 6 + 2 * 96 / 256, 5 - 1 + (96 + 128) / 256),
+    ],
+)
+def test_latents_are_gathered_and_scattered_in_place_of_the_hidden_state(
+    q_rank: int | None, gathers: float, scatters: float
+) -> None:
+    latent = replace(DENSE, kv_rank=64, rope_dim=32, q_rank=q_rank, head_dim=96)
+    assert sent(latent) == pytest.approx({"all_gather": gathers, "reduce_scatter": scatters})
