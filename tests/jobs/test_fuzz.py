@@ -172,6 +172,25 @@ def test_files_just_below_the_limit_do_not_hang(tmp_path: Path) -> None:
         assert time.process_time() - start < 20
 
 
+@pytest.mark.parametrize(
+    "text",
+    [
+        "[model]\nname = 'llama3'\nflavor = '8B'\n"
+        "[training]\nlocal_batch_size = 1\nseq_len = 8\n[z]\n",
+        "block_size = 64\nbatch_size = 2\n",
+        "import lightning as L\nmodel = 'gpt2'\nblock_size = 8\n"
+        "batch_size = 1\nL.Trainer(devices=1)\n",
+    ],
+    ids=("torchtitan", "nanogpt", "lightning"),
+)
+def test_very_many_keys_are_not_compared_with_each_other(tmp_path: Path, text: str) -> None:
+    file = tmp_path / "job"
+    file.write_text(text + "".join(f"aux_{n} = {n}\n" for n in range(30_000)))
+    start = time.process_time()
+    read_job([str(file)])
+    assert time.process_time() - start < 10
+
+
 def test_a_file_of_200_megabytes_is_refused_unread(tmp_path: Path) -> None:
     file = tmp_path / "job.yaml"
     with file.open("wb") as made:

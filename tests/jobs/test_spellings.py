@@ -268,3 +268,21 @@ model:
     found = job(tmp_path, text)
     assert {"attention_kernel", "packed_documents"} <= {flag.kind for flag in found.flags}
     assert not [entry for entry in found.ignored if entry.matters]
+
+
+@pytest.mark.parametrize(
+    ("words", "remat"),
+    [
+        ("decoder_layer_input=offload", "custom:offload=block_input"),
+        ("decoder_layer_input=device", "full"),  # where a layer's input is kept anyway
+        ("qkv_proj=device out_proj=offload mlpwo=offload", "custom:saved=qkv,offload=out_proj"),
+        ("context=remat", "full"),
+    ],
+)
+def test_maxtexts_custom_policy_names_its_tensors(tmp_path: Path, words: str, remat: str) -> None:
+    command = (
+        "python3 -m maxtext.trainers.pre_train.train base.yml model_name=llama3.1-8b "
+        f"per_device_batch_size=1 max_target_length=2048 remat_policy=custom {words}\n"
+    )
+    found = job(tmp_path, command, "run.sh")
+    assert found.plan is not None and found.plan.value.remat == remat

@@ -22,6 +22,9 @@ from chipshift.jobs.job import Given, Ignored, Understood
 ABSURD = 10**12
 """No count in a job (a batch, a length, a vocabulary, a degree) is as large as this."""
 
+MOST_KEYS = 20_000
+"""Keys that are compared with known ones for a slip; no file written by hand has a tenth of it."""
+
 TRUE = ("true", "yes", "on", "1")
 FALSE = ("false", "no", "off", "0")
 
@@ -204,10 +207,11 @@ class Sheet:
         patterns = tuple(patterns)
         self.known.update(p for p in patterns if "*" not in p)
         self.draft.known |= self.known
+        missing = self._missing()
         for key, setting in self.settings.items():
             if key in self.taken or not any(fnmatch.fnmatchcase(key, p) for p in patterns):
                 continue
-            if key not in patterns and (meant := misspelt(key, self.known - set(self.settings))):
+            if key not in patterns and (meant := misspelt(key, missing)):
                 if setting.file != "--set" and slipped(key, meant):
                     raise unknown(key, setting, meant)
                 continue
@@ -219,6 +223,10 @@ class Sheet:
             self.taken.add(key)
             entry = Ignored(key, setting.file, setting.line, matters, why)
             self.draft.ignored.append(entry)
+
+    def _missing(self) -> set[str]:
+        """Known keys that the file has not; of a file with too many keys to compare, none."""
+        return set() if len(self.settings) > MOST_KEYS else self.known - set(self.settings)
 
     def _meant(self, key: str) -> bool:
         """Whether another key was likely meant: a near one, or the same name in another table."""
@@ -243,11 +251,12 @@ class Sheet:
             InputError: a key is one slip of the keyboard away from one that is read and absent.
         """
         self.draft.known |= self.known
+        missing = sorted(self._missing())
         for key, setting in self.settings.items():
             if key in self.taken or setting.file == "--set":
                 continue
             why = f"not a key {framework} documents that bears on time or memory"
-            meant = misspelt(key, sorted(self.known - set(self.settings)))
+            meant = misspelt(key, missing)
             if meant and slipped(key, meant):
                 raise unknown(key, setting, meant)
             if meant:

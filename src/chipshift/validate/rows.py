@@ -9,6 +9,7 @@ from typing import Any
 
 from chipshift.errors import InputError
 from chipshift.jobs.job import Precision
+from chipshift.jobs.readers.maxtext_remat import custom_policy
 from chipshift.machines.names import parse_machine
 from chipshift.models.model import Attention, DenseMlp, Layer, Model, MoeMlp
 from chipshift.models.preset import preset
@@ -194,20 +195,6 @@ def optimizer_of(row: Row) -> tuple[str, bool]:
     return "adamw", bool(text)
 
 
-_TENSOR = {
-    "decoder_layer_input": "block_input",
-    "context": "attention",
-    "query_proj": "qkv",
-    "key_proj": "qkv",
-    "value_proj": "qkv",
-    "qkv_proj": "qkv",
-    "out_proj": "out_proj",
-    "mlpwi": "up",
-    "mlpwi_0": "up",
-    "mlpwi_1": "up",
-    "mlpwo": "down",
-}
-"""MaxText's checkpoint names in the words of parallel/remat.py (``down``: the layer's output)."""
 _NAMED = {
     "minimal_flash": "minimal_with_context",
     "minimal_with_context": "minimal_with_context",
@@ -231,14 +218,7 @@ def remat_of(row: Row) -> str | None:
         return "offload:block_input"
     places = dict(re.findall(r"(\w+)=(device|offload)\b", text))
     if places or "custom" in text:
-        saved = {_TENSOR[k] for k, v in places.items() if v == "device" and k in _TENSOR}
-        away = {_TENSOR[k] for k, v in places.items() if v == "offload" and k in _TENSOR}
-        saved -= {"down", "block_input"}
-        if "all projections" in text:
-            saved |= {"qkv", "out_proj", "up"}
-        parts = [f"saved={'+'.join(sorted(saved))}"] if saved else []
-        parts += [f"offload={'+'.join(sorted(away - {'down'}))}"] if away - {"down"} else []
-        return "custom:" + ",".join(parts) if parts else "full"
+        return custom_policy(places, all_projections="all projections" in text)
     return next((ours for name, ours in _NAMED.items() if name in text), "full")
 
 

@@ -16,6 +16,7 @@ from chipshift.jobs.job import Given
 from chipshift.jobs.launch import Launch, put_environment, read_launch
 from chipshift.jobs.readers.config_model import put_config_model
 from chipshift.jobs.readers.hf_args import put_model_named
+from chipshift.jobs.readers.maxtext_remat import TENSOR, custom_policy
 from chipshift.jobs.readers.optimizer_name import put_optimizer_named
 from chipshift.jobs.readers.yaml_sheet import yaml_sheet
 from chipshift.jobs.settings import Setting, Sheet, unset_names, wrong
@@ -293,14 +294,23 @@ def _precision(sheet: Sheet) -> None:
             draft.flag("fp8_recipe", "quantization", quantised.value, quantised.line)
 
 
+def _custom(sheet: Sheet) -> str:
+    """What a custom policy does with each tensor; those left out run again."""
+    places = {}
+    for name in TENSOR:
+        place = sheet.text(name, into="kept, moved or run again")
+        if place is not None:
+            places[name] = place.value
+    return custom_policy(places)
+
+
 def _rest(sheet: Sheet) -> None:
     draft = sheet.draft
     remat = sheet.text("remat_policy", into="rematerialisation")
     if remat is not None:
         value = remat.value
         if value == "custom":
-            draft.note("remat", "full", "a custom policy's tensors are not read")
-            value = "full"
+            value = _custom(sheet)
         draft.put("remat", Given(value, remat.file, remat.line))
     draft.assume("remat", "full", "MaxText's default remat_policy")
     name = sheet.text("opt_type", into="optimizer")

@@ -1,0 +1,36 @@
+"""MaxText's ``remat_policy=custom``: tensors by their checkpoint names, kept, moved or run again.
+
+Source: Google, MaxText, src/maxtext/configs/base.yml (remat_policy and the names below it), 2026.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+
+TENSOR = {
+    "decoder_layer_input": "block_input",
+    "context": "attention",
+    "query_proj": "qkv",
+    "key_proj": "qkv",
+    "value_proj": "qkv",
+    "qkv_proj": "qkv",
+    "out_proj": "out_proj",
+    "mlpwi": "up",
+    "mlpwi_0": "up",
+    "mlpwi_1": "up",
+    "mlpwo": "down",
+}
+"""MaxText's checkpoint names in the words of parallel/remat.py (``down``: the layer's output)."""
+
+
+def custom_policy(places: Mapping[str, str], all_projections: bool = False) -> str:
+    """``{"decoder_layer_input": "offload"}`` as a policy; the layer's own input is kept anyway."""
+    saved = {TENSOR[k] for k, v in places.items() if v == "device" and k in TENSOR}
+    away = {TENSOR[k] for k, v in places.items() if v == "offload" and k in TENSOR}
+    saved -= {"down", "block_input"}
+    away -= {"down"}
+    if all_projections:
+        saved |= {"qkv", "out_proj", "up"}
+    parts = [f"saved={'+'.join(sorted(saved))}"] if saved else []
+    parts += [f"offload={'+'.join(sorted(away))}"] if away else []
+    return "custom:" + ",".join(parts) if parts else "full"
