@@ -11,8 +11,14 @@ import pytest
 from chipshift.errors import InputError
 from chipshift.estimate import stack as stacks
 from chipshift.estimate.estimate import error_band
-from chipshift.estimate.idle import handover, host_pace, other_time
-from chipshift.estimate.score import beside_exchange, expert_overlap, gathered_after, hiding_time
+from chipshift.estimate.idle import handover, host_pace, other_time, rare_stalls
+from chipshift.estimate.score import (
+    beside_exchange,
+    expert_overlap,
+    gathered_after,
+    hiding_time,
+    tensor_pairs_again,
+)
 from chipshift.estimate.traffic import (
     between_slices,
     exposed_beside,
@@ -22,6 +28,7 @@ from chipshift.estimate.traffic import (
 )
 from chipshift.estimate.update import added_gradient_bytes
 from chipshift.estimate.work import backward_over_forward, sorted_by_rows, with_rows
+from chipshift.parallel.remat import policy
 from chipshift.parallel.traffic import once_per_place
 from chipshift.validate.free import MIN_MODELS, MIN_RUNS
 
@@ -224,3 +231,19 @@ def test_a_release_has_the_error_band_of_its_stack() -> None:
     assert error_band("trn2", "neuron").n == 0
     assert stacks.stack("megatron@24.11", "h100").base == "megatron"
     assert stacks.default_stack("gpu", "megatron@24.11") == "megatron@24.11"
+
+
+def test_a_stall_of_any_host_holds_up_the_step() -> None:
+    # 100 s of busy time, 11 hosts, 1 in 1,000 of the step more for each beside the first: 1 s
+    assert rare_stalls(1e-3, 11.0, 100.0) == pytest.approx(1.0)
+    assert rare_stalls(1e-3, 1.0, 100.0) == 0.0
+
+
+def test_a_compiler_gathers_for_the_rematerialisation_and_the_gradient_at_once() -> None:
+    # Full rematerialisation gathers the inputs of two maps again, a pair each; XLA adds to the
+    # gathers of the weight gradients the scatter behind attention alone, half a pair.
+    full, kept = policy("full"), policy("minimal")
+    assert tensor_pairs_again(stacks.stack("megatron", "h100"), full) == 2.0
+    assert tensor_pairs_again(stacks.stack("maxtext", "v5p"), full) == 0.5
+    assert tensor_pairs_again(stacks.stack("megatron", "h100"), kept) == 0.0
+    assert tensor_pairs_again(stacks.stack("maxtext", "v5p"), kept) == 0.0

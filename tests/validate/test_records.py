@@ -9,7 +9,7 @@ import pytest
 
 from chipshift.errors import InputError
 from chipshift.estimate import estimate
-from chipshift.estimate.setting import for_job
+from chipshift.estimate.setting import for_job, setting
 from chipshift.estimate.stack import stack
 from chipshift.machines import parse_machine
 from chipshift.models.model import DenseMlp, MoeMlp
@@ -167,6 +167,26 @@ def test_experts_follow_the_first_dense_layers_and_every_second_layer() -> None:
     assert mlps[1].shared_width == 1536
 
 
+def test_maxtexts_own_block_has_attention_beside_the_feed_forward() -> None:
+    own = model_of(record(model={"name": "maxtext-16B", "d_model": 512}))
+    other = model_of(record(model={"name": "llama2-7b", "d_model": 512}))
+    assert all(layer.side_by_side for layer, _ in own.layers)
+    assert not any(layer.side_by_side for layer, _ in other.layers)
+    # one norm of 512 weights a layer, not two
+    assert (own.layers[0][0].norm_params, other.layers[0][0].norm_params) == (512, 1024)
+
+
+@pytest.mark.parametrize(("date", "matmuls"), [("2023-12-15", 7.0), ("2024-02-08", 5.0)])
+def test_maxtexts_first_attention_kernel_made_the_scores_for_each_gradient(
+    date: str, matmuls: float
+) -> None:
+    row = record(stack="maxtext", chip_key="v5e", notes=f"read at commit 76bd53b0f ({date})")
+    found = to_case(row)
+    assert isinstance(found, Case)
+    s = setting(found.job, parse_machine("v5e:4x4"), "maxtext")
+    assert s.stack.attention_backward_matmuls == matmuls
+
+
 def test_a_mixed_window_model_sees_all_keys_every_few_layers() -> None:
     model = model_of(record(model={"name": "gpt-oss-20b", "sliding_window": 128}))
     windows = [model.layers[i][0].attention.window for i in model.layer_order]  # type: ignore[union-attr]
@@ -249,6 +269,7 @@ def test_a_file_that_holds_no_records_is_refused_by_line(
         ({"source": "arXiv:2205.05198 Table 5"}, "22.05"),
         ({"stack": "maxtext", "notes": "table dated 2026-08-06; flags"}, "26.08"),
         ({"stack": "maxtext", "notes": "recipe baseline, tag v25.02"}, "25.02"),
+        ({"stack": "maxtext", "notes": "config read at commit 76bd53b0f (2023-12-15)"}, "23.12"),
         ({"stack": "torchtitan", "notes": "NeMo container 26.02"}, ""),
     ],
 )

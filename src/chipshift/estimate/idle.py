@@ -34,6 +34,12 @@ def other_time(host_s: Number, device_s: Number, microbatches: Number, offload_s
     return gaps * microbatches + stall_s + fixed_s + jitter * doublings * busy_s
 
 
+@formula(unit="s", source="a step waits for every host: the chance of a stall grows with them")
+def rare_stalls(per_host: Number, hosts: Number, busy_s: Number) -> Number:
+    """Seconds a step that hosts stall, each rarely and on its own: so much more for each host."""
+    return per_host * (hosts - 1) * busy_s
+
+
 @formula(unit="s", source="a stage waits for the hand-over of each neighbour, at most two")
 def handover(stall_s: Number, pp: Number, nodes: Number, microbatches: Number) -> Number:
     """Seconds that a step loses where the pipeline crosses nodes: half of stall_s a neighbour."""
@@ -77,7 +83,8 @@ def other_s(s: Setting, c: Columns, host: Number, device: Number, offload: Numbe
         microbatches: of a step, and what filling a pipeline takes as so many more.
     """
     stall = handover(s.stack.pp_stall_s, c.pp, pp_nodes, c.accumulation)
-    doublings = np.log2(np.maximum(s.devices / s.devices_per_host, 1.0))
+    hosts = np.maximum(s.devices / s.devices_per_host, 1.0)
+    doublings = np.log2(hosts)
     replicas = gradient_replicas(c.dp, c.fsdp, c.cp)
     alone = np.where(replicas * c.tp * c.pp > 1, 1.0, 0.0)
     seconds = other_time(
@@ -85,4 +92,6 @@ def other_s(s: Setting, c: Columns, host: Number, device: Number, offload: Numbe
         s.stack.step_overhead_s,
         s.stack.jitter_per_doubling * alone, doublings, busy,
     )  # fmt: skip
+    if not absent(s.stack.stall_per_host):
+        seconds = seconds + rare_stalls(s.stack.stall_per_host, hosts, busy)
     return rename(seconds, "other_s")

@@ -16,6 +16,7 @@ from chipshift.estimate.idle import host_s, other_s
 from chipshift.estimate.memory import first_stage_parts, memory_parts, update_bytes
 from chipshift.estimate.passes import Pass, Stage, stage, stage_pass, work
 from chipshift.estimate.setting import Setting
+from chipshift.estimate.stack import Stack
 from chipshift.estimate.stage import balanced, stage_params, stages_to_fill
 from chipshift.estimate.traffic import (
     LayerTraffic,
@@ -202,7 +203,7 @@ def _collectives(s: Setting, c: Columns, choice: Choice, policy: remat.Policy,
                  ) -> tuple[dict[str, Number], dict[str, Number]]:  # fmt: skip
     """Seconds a step of collectives by axis, whole and exposed."""
     st, n, beside = s.stack, c.accumulation, forwards_beside(s)
-    tp_again = float(policy.recomputes("qkv_proj")) + float(policy.recomputes("mlp_up"))
+    tp_again = tensor_pairs_again(st, policy)
     ep_again = 2.0 if policy.recomputes("experts_up") else 0.0
     # of a pair the gather alone; both halves move the same
     regathers = 0.0 if absent(st.tp_regathers) else st.tp_regathers / 2
@@ -260,6 +261,18 @@ def _exchange_exposed(s: Setting, c: Columns, ep_s: Number, one: Pass) -> Number
     st = s.stack
     share = expert_overlap(st.ep_overlap, st.ep_overlap_interleaved, c.vpp)
     return exposed_beside(ep_s, share, beside_exchange(one.experts_s, one.routed_s, c.vpp))
+
+
+def tensor_pairs_again(stack: Stack, policy: remat.Policy) -> float:
+    """Pairs of tensor parallelism that a layer's rematerialisation adds.
+
+    Each map that runs again gathers its input; where one program holds both passes
+    (``regathers_once``) that gather is the one that the map's weight gradient needs anyway, and
+    the scatter behind attention alone is added: nothing reads what the feed-forward's would make.
+    """
+    if float(plain(stack.regathers_once)):
+        return 0.5 * float(policy.recomputes("out_proj"))
+    return float(policy.recomputes("qkv_proj")) + float(policy.recomputes("mlp_up"))
 
 
 def _over_replicas(s: Setting, c: Columns, choice: Choice, sum_s: Number, one: Pass

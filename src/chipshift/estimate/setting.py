@@ -156,8 +156,11 @@ def setting(job: TrainJob, machine: Machine, stack_name: str) -> Setting:
 
 SEPARATE_BACKWARD = 7.0
 """Matmuls of a backward pass whose kernels for the queries' and for the keys' gradients each make
-the scores and their gradient anew: PyTorch/XLA's older flash kernel. Its splash attention has one
-kernel for all (torch_xla experimental/splash_attention.py, sa_use_fused_bwd_kernel)."""
+the scores and their gradient anew: JAX's flash kernel, which PyTorch/XLA and, until 2024-02-08,
+MaxText called (layers/attentions.py). Splash attention can have one kernel for all (torch_xla
+experimental/splash_attention.py, sa_use_fused_bwd_kernel)."""
+SEPARATE = frozenset({("torch_xla", "flash"), ("maxtext", "pallas_flash")})
+"""Stacks, and what a job's flags call that kernel there (MaxText's ``flash`` is splash today)."""
 
 
 def for_job(constants: Stack, job: TrainJob, family: str) -> Stack:
@@ -173,7 +176,7 @@ def for_job(constants: Stack, job: TrainJob, family: str) -> Stack:
     named = {f.value for f in job.flags if f.kind == "attention_kernel"}
     if family != "tpu":
         return constants
-    if constants.base != "torch_xla" or "flash" not in named:
+    if not any((constants.base, kernel) in SEPARATE for kernel in named):
         return constants
     return replace(constants, attention_backward_matmuls=SEPARATE_BACKWARD)
 

@@ -48,6 +48,8 @@ class Stack:
         tp_across_scale: speed of tensor-parallel collectives over several nodes, in a step over
             alone.
         tp_regathers: inputs that tensor parallelism gathers again in a layer's backward pass.
+        regathers_once: 1 where a compiler gathers an input of the backward pass once for its map's
+            rematerialisation and for its weight gradient.
         rank_latency_s: what a tensor-parallel collective between nodes takes for each rank of its
             group, beside its transfer.
         rank_pace_s: host time for each rank of a tensor-parallel collective's group, in a job of
@@ -71,6 +73,8 @@ class Stack:
         gather_each_microbatch: 1 when FSDP gathers and reduces in every microbatch, 0 when once.
         moe_imbalance: rows of the busiest expert rank over the mean.
         jitter_per_doubling: step-time growth for each doubling of the hosts.
+        stall_per_host: step-time growth for each host, since a step waits for the rare stall of
+            any of them.
         step_overhead_s: fixed time a step (loss reading, gradient norm, optimizer launch).
         activation_memory_scale: stored activations over the tensors named in parallel/remat.py.
         head_lanes: queries, keys, values and attention's output are stored with heads padded to
@@ -155,6 +159,7 @@ class Stack:
     pp_stall_s: float = 0.0
     tp_across_scale: float = 1.0
     tp_regathers: float = 0.0
+    regathers_once: float = 0.0
     rank_latency_s: float = 0.0
     rank_pace_s: float = 0.0
     bucket_bytes: float = 0.0
@@ -174,6 +179,7 @@ class Stack:
     gather_each_microbatch: float = 1.0
     moe_imbalance: float = 1.1
     jitter_per_doubling: float = 0.005
+    stall_per_host: float = 0.0
     step_overhead_s: float = 0.01
     activation_memory_scale: float = 1.0
     head_lanes: float = 1.0

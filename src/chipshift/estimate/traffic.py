@@ -94,17 +94,22 @@ def layer_traffic(s: Setting, c: Columns, sequence_parallel: bool, cp_kind: str,
     context = context_s(s, layer, tokens, c.tp, c.cp, c.links["cp"], cp_kind)
     ep_each = expert_exchange_s(s, layer, tokens, c.ep, sp, c.links["ep"])
     gather, reduce = _weights(s, c, kind)
-    return layer_collectives(pair, context, ep_each, gather, reduce)
+    return layer_collectives(layer, pair, context, ep_each, gather, reduce)
 
 
-def layer_collectives(pair: Number, context: tuple[Number, Number], ep_each: Number,
+def layer_collectives(layer: Layer, pair: Number, context: tuple[Number, Number], ep_each: Number,
                       gather: Number, reduce: Number) -> LayerTraffic:  # fmt: skip
-    """A layer's collectives from the time of each; attention and feed-forward have a pair each."""
+    """A layer's collectives from the time of each.
+
+    Attention and feed-forward have a pair of tensor parallelism's each, or one between them where
+    they stand side by side.
+    """
     pair = rename(pair, "tp_pair_s")
+    pairs = 1.0 if layer.side_by_side else 2.0
     return LayerTraffic(
-        tp_forward=rename(pair * 2, "tp_forward_s"),
-        tp_backward=rename(pair * 2, "tp_backward_s"),
-        tp_recompute=pair,
+        tp_forward=rename(pair * pairs, "tp_forward_s"),
+        tp_backward=rename(pair * pairs, "tp_backward_s"),
+        tp_recompute=pair / 2 if layer.side_by_side else pair,
         cp_forward=rename(context[0], "cp_forward_s"),
         cp_backward=rename(context[1], "cp_backward_s"),
         ep_each=rename(ep_each, "expert_all_to_all_s"),

@@ -377,7 +377,7 @@ def _stored(layer: Layer, d_model: Number, cut: Cut, ops: list[Op], stack: Stack
                 up = up + op.m * op.n * op.groups
                 down = by_name[name.replace("_up", "_down")]
                 activated = activated + down.m * down.k * down.groups
-        read = stream
+        read: Number = 0.0 if layer.side_by_side else stream
         if "masks" in by_name:
             up = up + by_name["masks"].elements * MASK_PASSES
         if "experts_up" in by_name:

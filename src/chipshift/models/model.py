@@ -140,6 +140,8 @@ class Layer:
         other_params: parameters that multiply nothing: scales, position biases.
         convs: convolutions, of a network whose item is one token.
         mixing_flops: forward FLOPs an item of matmuls of activations with each other, likewise.
+        side_by_side: attention and feed-forward read the same norm's output and their results are
+            added in one sum (GPT-J, MaxText's own block), where else one follows the other.
     """
 
     attention: Attention | None
@@ -151,6 +153,7 @@ class Layer:
     other_params: int = 0
     convs: tuple[Conv, ...] = ()
     mixing_flops: int = 0
+    side_by_side: bool = False
 
 
 @dataclass(frozen=True)

@@ -269,7 +269,8 @@ def layer_ops(layer: Layer, d_model: Number, cut: Cut) -> list[Op]:
         if not p.once
     ]
     if layer.mlp is not None:
-        ops.append(Op("mlp_norm", "norm", elements=stream))
+        if not layer.side_by_side:
+            ops.append(Op("mlp_norm", "norm", elements=stream))
         ops += mlp_ops(layer.mlp, d_model, cut)
         ops.append(Op("mlp_residual", "residual", elements=stream))
     return ops

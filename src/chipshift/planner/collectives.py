@@ -30,7 +30,7 @@ from chipshift.estimate.traffic import (
 )
 from chipshift.fabric import Links, stack
 from chipshift.fabric import take as take_links
-from chipshift.models.model import MoeMlp
+from chipshift.models.model import Layer, MoeMlp
 from chipshift.planner.sites import Ints, Sites
 
 Floats = np.ndarray
@@ -115,6 +115,7 @@ class Collectives:
     """All tables of one setting and one table of plans; ``traffic`` gathers from them."""
 
     rows: Rows
+    layers: list[Layer]
     lane_of_cut: Ints
     tensor: Table
     context: list[tuple[Table, Table]]
@@ -148,11 +149,11 @@ class Collectives:
 
         comm = [
             layer_collectives(
-                pair, (once(forward, cp), once(backward, cp)), once(experts, ep),
+                layer, pair, (once(forward, cp), once(backward, cp)), once(experts, ep),
                 gather[sites], reduce[sites],
             )
-            for (forward, backward), experts, gather, reduce in zip(
-                self.context, self.experts, self.gather, self.reduce, strict=True
+            for layer, (forward, backward), experts, gather, reduce in zip(
+                self.layers, self.context, self.experts, self.gather, self.reduce, strict=True
             )
         ]  # fmt: skip
         summed = self.sums.at(of["dp"][sites], self.sum_of[sums])
@@ -203,7 +204,7 @@ def collectives(s: Setting, sites: Sites, degrees: dict[str, Floats], tokens: Fl
     weights = [_weight_tables(s, rows, degrees, kind, tuple_of) for kind in range(len(kinds))]
     sums, expert_sums, sum_of, expert_sum_of = _sum_tables(s, rows, degrees, vpp_values)
     return Collectives(
-        rows, lane_of_cut, tensor,
+        rows, kinds, lane_of_cut, tensor,
         [context[layer.attention] for layer in kinds], [experts[layer.mlp] for layer in kinds],
         [gather for gather, _ in weights], [reduce for _, reduce in weights],
         sums, expert_sums, sum_of, expert_sum_of,

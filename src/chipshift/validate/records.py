@@ -181,11 +181,18 @@ def _loss_chunks(row: Row) -> int:
     return int(found[1]) if found else 1
 
 
+SPLASH = "24.02"
+"""Month from which MaxText calls splash attention (its layers/attentions.py, 2024-02-08)."""
+
+
 def _flags(row: Row, file: str, line: int | None) -> tuple[Flag, ...]:
-    """What notes say of kernels: PyTorch/XLA's older attention; AutoModel without Transformer
-    Engine (TE), which is Hugging Face's modules run op by op (``force_hf`` of its recipes)."""
+    """What notes say of kernels: PyTorch/XLA's and MaxText's older attention; AutoModel without
+    Transformer Engine (TE), which is Hugging Face's modules run op by op (``force_hf`` of its
+    recipes)."""
     if row["stack"] == "automodel" and not re.search(r"\bTE\b", str(row.get("notes"))):
         return (Flag("eager_modules", "notes", "no TE", file, line),)
+    if row["stack"] == "maxtext" and "" < release_of(row) < SPLASH:
+        return (Flag("attention_kernel", "notes", "pallas_flash", file, line),)
     if row["stack"] in ("torch_xla", "torchax") and "flash attention" in str(row.get("notes")):
         return (Flag("attention_kernel", "notes", "flash", file, line),)
     return ()

@@ -21,6 +21,11 @@ WINDOW_EVERY = {"gemma3": 6, "gemma4": 6, "gpt-oss": 2, "llama4": 4}
 """One layer in so many attends to the whole sequence (the last of each group); their cards."""
 
 
+OWN_BLOCK = "maxtext-"
+"""Models of MaxText's own block, which has attention and feed-forward side by side behind one norm
+(MaxText/layers/models.py, DecoderLayer, 2023-12-15)."""
+
+
 def missing(model: Row) -> list[str]:
     """Architecture numbers without which nothing can be predicted; a public name has them all."""
     needed = ("seq_len",) if model.get("preset") else NEEDED
@@ -41,11 +46,12 @@ def model_of(row: Row) -> Model:
     first, every = int(m.get("first_dense_layers") or 0), int(m.get("moe_every") or 1)
     layers: list[Layer] = []
     capacity = _capacity_factor(row)
+    beside = str(m["name"]).startswith(OWN_BLOCK)
     for i in range(n):
         routed = bool(m.get("experts")) and i >= first and (i - first) % every == every - 1
-        layers.append(
-            Layer(_attention(m, i), _experts(m, capacity) if routed else _dense(m), 2 * d)
-        )
+        feed_forward = _experts(m, capacity) if routed else _dense(m)
+        norms = d if beside else 2 * d
+        layers.append(Layer(_attention(m, i), feed_forward, norms, side_by_side=beside))
     kinds = list(dict.fromkeys(layers))
     order = tuple(kinds.index(layer) for layer in layers)
     return Model(
@@ -287,7 +293,8 @@ def release_of(row: Row) -> str:
     text = f"{row.get('framework') or ''} {row.get('notes') or ''}"
     if row["stack"] == "maxtext":
         dated = re.search(
-            r"(?:table dated 20|log line dated 20|at \w+ \(20|tag v)(\d\d)[-.](\d\d)", text
+            r"(?:table dated 20|log line dated 20|at (?:commit )?\w+ \(20|tag v)(\d\d)[-.](\d\d)",
+            text,
         )
         return f"{dated[1]}.{dated[2]}" if dated else ""
     if row["stack"] not in ("megatron", "other"):  # others take Megatron's constants
