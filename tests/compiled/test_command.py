@@ -88,23 +88,30 @@ def test_json_cache_and_comparison(users_folder: Path, capfd: pytest.CaptureFixt
 
 
 @pytest.mark.compiler
-def test_an_interrupt_ends_the_compiler_and_leaves_with_130(users_folder: Path) -> None:
+@pytest.mark.parametrize("mode", ["--fast", "--time"])
+@pytest.mark.parametrize("whole_group", [False, True])
+def test_an_interrupt_ends_the_compiler_and_leaves_nothing(
+    users_folder: Path, mode: str, whole_group: bool
+) -> None:
     pytest.importorskip("jax")
     # A job in the background starts with interrupts ignored, and its children inherit that.
     signal.signal(signal.SIGINT, signal.default_int_handler)
     parent = subprocess.Popen(
-        [sys.executable, "-m", "chipshift", "compile", *ENTRY, "--to", "v6e:4x4"],
-        stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True,
+        [sys.executable, "-m", "chipshift", "compile", *ENTRY, "--to", "v6e:4x4",
+         mode, "--hlo", "out.txt"],
+        stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True, start_new_session=True,
     )  # fmt: skip
     try:
         child = _child_of(parent)
-        parent.send_signal(signal.SIGINT)
+        (os.killpg if whole_group else os.kill)(parent.pid, signal.SIGINT)
         _, errors = parent.communicate(timeout=60)
     finally:
         parent.kill()
     assert parent.returncode == 130
-    assert "Traceback" not in errors
+    assert errors == "chipshift: interrupted\n"
     assert _gone(child)
+    left = [file.name for file in users_folder.rglob("*") if file.is_file()]
+    assert [name for name in left if not name.startswith("users_code.")] == []
 
 
 @pytest.mark.compiler
@@ -213,6 +220,7 @@ def test_the_written_step_runs(routed: bool, users_folder: Path) -> None:
         (["--to", "v6e:4x4"], "compile one thing"),
         (["--to", "v6e:4x4", "--model", "llama-3.1-8b"], "a model alone has no batch"),
         (["--to", "v6e:4x4", "--model", "llama-3.1-8b", *ENTRY], "is a program already"),
+        (["--to", "v6e:4x4", *ENTRY, "--hlo", "nowhere/out.txt"], "in a folder that is there"),
         (["--to", "mi300x*8", *ENTRY], "no compiler that works without the chip"),
         (["--to", "v6e:4x4", "--entry", "a:b", "--torch", "c:d"], "compile one thing"),
     ],

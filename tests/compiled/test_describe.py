@@ -160,3 +160,18 @@ def test_kept_experts_input_saves_an_all_to_all() -> None:
         plan = Plan(fsdp=16, ep=8, remat=remat)
         cfg, _ = describe.config(preset("mixtral-8x7b"), plan, seq_len=4096)
         assert expected(cfg)["all_to_all", "ep"] == pytest.approx(times * sent)
+
+
+def test_experts_cut_across_axes_have_a_nearest_plan_that_the_step_can_be_cut_by() -> None:
+    # ep=8 over dp=2 x fsdp=4: dp's devices go to fsdp, whose 8 the 8 experts' devices divide
+    across = Plan(dp=2, fsdp=4, ep=8, microbatch=2, accumulation=3)
+    with pytest.raises(InputError, match="the nearest plan that it has: fsdp=8,ep=8"):
+        describe.expert_axis(across)
+    near = describe.expressible(across)
+    assert (near.dp, near.fsdp, near.ep, near.devices) == (1, 8, 8, 8)
+    assert near.global_batch == across.global_batch
+    # ep=8 over fsdp=4 x tp=2 has four devices at most: gcd(8, 4)
+    assert describe.expressible(Plan(fsdp=4, tp=2, ep=8)).ep == 4
+    # what the step can be cut by stays: experts over fsdp=8, and over dp=8 alone
+    for plan in (Plan(dp=2, fsdp=8, ep=8), Plan(dp=8, ep=8), Plan(dp=2, fsdp=4, ep=4)):
+        assert (describe.expressible(plan).dp, describe.expressible(plan).ep) == (plan.dp, plan.ep)

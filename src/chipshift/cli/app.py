@@ -117,6 +117,10 @@ def main(args: list[str] | None = None) -> None:
     sys.exit(code)
 
 
+INTERRUPTED = 130
+"""Exit code of a run that Ctrl-C ended: 128 and the signal's number, as shells have it."""
+
+
 def say(text: str) -> None:
     """One sentence on standard error: on one line, printable, of bearable length."""
     words = (word if len(word) <= 300 else word[:80] + "..." + word[-20:] for word in text.split())
@@ -133,6 +137,8 @@ def run(args: list[str] | None = None) -> int:
         result: Any = command.main(
             args=given or ["--help"], prog_name="chipshift", standalone_mode=False
         )
+        if result == INTERRUPTED:  # the parser turns an interrupt into an exit of no words
+            raise KeyboardInterrupt
         if sys.stdout is not None:  # it was closed before the start (>&-)
             sys.stdout.flush()
     except InputError as error:
@@ -147,7 +153,7 @@ def run(args: list[str] | None = None) -> int:
         return leave.exit_code
     except (typer.Abort, KeyboardInterrupt):
         say("interrupted")
-        return 130
+        return INTERRUPTED
     except (BrokenPipeError, SystemExit):
         # Standard output is gone (| head), which the parser and the printer turn into an exit with
         # 1; point it elsewhere so that the final flush is quiet. It says nothing of the answer.

@@ -40,8 +40,11 @@ def save(request: Request, report: dict[str, Any]) -> None:
     try:
         path.parent.mkdir(parents=True, exist_ok=True)
         new = path.with_suffix(f".{os.getpid()}")
-        new.write_text(json.dumps({"files": files, "report": report}), "utf8")
-        new.replace(path)
+        try:
+            new.write_text(json.dumps({"files": files, "report": report}), "utf8")
+            new.replace(path)
+        finally:
+            new.unlink(missing_ok=True)  # interrupted, or no room left
     except OSError:
         return
 

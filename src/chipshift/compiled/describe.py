@@ -106,7 +106,8 @@ def expert_axis(plan: Plan) -> str:
         return "dp"
     raise InputError(
         f"plan: ep={plan.ep} divides neither fsdp={plan.fsdp} nor, with fsdp=1, dp={plan.dp}; "
-        "the compiled step takes the expert axis out of one of them"
+        "the compiled step takes the expert axis out of one of them; the nearest plan that it has: "
+        f"{plan_text(expressible(plan))}"
     )
 
 
@@ -194,16 +195,20 @@ def expressible(plan: Plan) -> Plan:
     sequences come to that, the same sequences a step.
 
     The pipeline's devices become fsdp, the experts are cut by tp as the rest is, and where replicas
-    would share a sequence, context parallelism does instead.
+    would share a sequence, context parallelism does instead. Experts that are cut across dp and
+    fsdp have dp's devices in fsdp, or fewer devices (those that divide it).
     """
     dp, fsdp, cp = plan.dp, plan.fsdp * plan.pp, plan.cp
     while plan.global_batch % (dp * fsdp) and (dp * fsdp) % 2 == 0:
         dp, fsdp = (dp, fsdp // 2) if fsdp % 2 == 0 else (dp // 2, fsdp)
         cp *= 2
+    if fsdp % plan.ep and (fsdp > 1 or dp % plan.ep):
+        dp, fsdp = 1, dp * fsdp
+    ep = gcd(plan.ep, fsdp if fsdp > 1 else dp)
     share = max(int(plan.global_batch // (dp * fsdp)), 1)
     microbatch = gcd(share, max(int(plan.microbatch), 1))
     return replace(
-        plan, dp=dp, fsdp=fsdp, cp=cp, pp=1, vpp=1, etp=0, stage_layers=(), order=(),
+        plan, dp=dp, fsdp=fsdp, cp=cp, ep=ep, pp=1, vpp=1, etp=0, stage_layers=(), order=(),
         schedule=Plan().schedule, microbatch=float(microbatch), accumulation=share // microbatch,
     )  # fmt: skip
 

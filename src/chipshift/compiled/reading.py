@@ -54,7 +54,9 @@ def read_text(
         counted: FLOP by the compiler's own count.
     """
     if request.keep:
-        Path(request.keep).write_text(text)
+        part = request.part
+        part.write_text(text, "utf8")
+        part.replace(request.keep)
     module = parse(text)
     mesh = MeshAxes(program.axes, program.sizes)
     found = tuple(across_slices(request, one) for one in read_collectives(module, mesh))

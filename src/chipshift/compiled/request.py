@@ -63,6 +63,11 @@ class Request:
         settled then, its cycles and algorithms not yet chosen. XLA:GPU is quick enough whole."""
         return self.mode == "fast" and self.target.platform == "tpu"
 
+    @property
+    def part(self) -> Path:
+        """Where the program is written before it is whole; whoever interrupts removes it."""
+        return Path(f"{self.keep}.part")
+
     def as_json(self) -> str:
         return json.dumps(asdict(self), sort_keys=True)
 

@@ -42,6 +42,8 @@ def run(
                 ended = _watch(child, timeout_s, memory_limit_bytes, progress)
             finally:
                 _stop(child)
+                if request.keep:
+                    request.part.unlink(missing_ok=True)
         if report.exists():
             outcome: dict[str, Any] = json.loads(report.read_text("utf8"))
             return outcome

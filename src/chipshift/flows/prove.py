@@ -13,7 +13,7 @@ from chipshift.compiled.topology import TPU_NAMES, target
 from chipshift.errors import InputError
 from chipshift.flows.assess import Assessment
 from chipshift.flows.compilation import compiled, request_of
-from chipshift.flows.nearest_fit import with_nearest
+from chipshift.flows.nearest_fit import best_plan, with_nearest
 from chipshift.jobs.job import TrainJob
 from chipshift.jobs.plan import Plan
 from chipshift.machines.machine import Machine
@@ -28,19 +28,47 @@ def prove(
     timeout_s: float = TIMEOUT_S,
     progress: Progress | None = None,
 ) -> dict[str, Any]:
-    """The compiler's report on one plan; where it does not fit, with the nearest that does.
+    """The compiler's report on one plan, or on the nearest that the step can be cut by, with a note
+    that says why; where it does not fit, with the nearest that does.
 
     Raises:
         InputError: chipshift[compile] is not installed, the machine has no such compiler, or the
-            step cannot be cut so.
+            step can be cut by no plan near this one.
     """
-    found = compiled(request_of(job, plan, machine, mode), machine, timeout_s, progress)
-    return with_nearest(found, job, plan, machine, timeout_s, progress)
+    request, plan, notes = nearest_request(job, plan, machine, mode)
+    found = compiled(request, machine, timeout_s, progress)
+    found = with_nearest(found, job, plan, machine, timeout_s, progress)
+    return found | {"notes": [*notes, *found["notes"]]}
+
+
+def nearest_request(
+    job: TrainJob, plan: Plan, machine: Machine, mode: str
+) -> tuple[Request, Plan, list[str]]:
+    """The compilation of a plan, or of the nearest that the step can be cut by: the same devices
+    cut otherwise, else the planner's best; with the plan compiled, and why it is another.
+
+    Raises:
+        InputError: there is none; says why not.
+    """
+    try:
+        return request_of(job, plan, machine, mode), plan, []
+    except InputError as error:
+        why, refusal = str(error).split("; ")[0].removeprefix("plan: "), error
+    near = describe.expressible(plan)
+    try:
+        request = request_of(job, near, machine, mode)
+    except InputError:
+        try:
+            near = best_plan(job, machine)
+        except InputError:
+            raise refusal from None
+        request = request_of(job, near, machine, mode)
+    return request, near, [f"compiled --plan {describe.plan_text(near)} in its place: {why}"]
 
 
 def proofs_of(found: Assessment, say: Callable[[str], None]) -> list[dict[str, Any]]:
-    """The compiler's report on the chosen plan of each target that has such a compiler; a plan that
-    the step cannot be cut by (a pipeline) is a report with that reason.
+    """The compiler's report on the chosen plan of each target that has such a compiler; where the
+    step can be cut by neither it nor a plan near it, a report with that reason.
 
     Raises:
         InputError: chipshift[compile] is not installed.
