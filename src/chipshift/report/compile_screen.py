@@ -54,7 +54,7 @@ def _one(r: Report, width: int) -> Iterator[Line]:
     yield from _fast_mode(r, width)
     if r["fits"] is False:
         yield from _too_large(r, width)
-    yield from _memory(r)
+    yield from _memory(r, width)
     if r["collectives"]:
         yield []
         yield from _collectives(r, width)
@@ -160,7 +160,7 @@ def _end(words: str, room: int) -> str:
     return words if len(words) <= room else "…" + words[len(words) - room + 1 :]
 
 
-def _memory(r: Report) -> Iterator[Line]:
+def _memory(r: Report, width: int) -> Iterator[Line]:
     parts = [
         f"{name} {gib_or_mib(r['memory_bytes'][name])}"
         for name in ("arguments", "outputs", "temporaries")
@@ -168,6 +168,8 @@ def _memory(r: Report) -> Iterator[Line]:
     ]
     if parts:
         yield [Span("  " + ", ".join(parts))]
+    for words in below_the_sum(r["memory_bytes"]):
+        yield from _dim(words, width)
     if r["flops_per_device"]:
         yield [Span(f"  {si(r['flops_per_device'], 'FLOP')} a device in matmuls and attention")]
     if r["estimated_time_s"]:
@@ -181,23 +183,63 @@ def _memory(r: Report) -> Iterator[Line]:
         ]
 
 
+def below_the_sum(memory: Mapping[str, Any]) -> Iterator[str]:
+    """Why a peak is less than the parts that are named beside it: they are room, the peak is what
+    of it is in use at one time."""
+    names = ("peak", "arguments", "outputs", "temporaries")
+    peak, given, made, temporary = (memory[name] for name in names)
+    if None in (peak, given, made, temporary):
+        return
+    if peak < given + temporary:
+        yield "the peak is below their sum: not all temporaries are alive at one time"
+    elif peak < given + made + temporary:
+        yield "the peak is below their sum: outputs take the room of arguments that are donated"
+
+
 def _collectives(r: Report, width: int) -> Iterator[Line]:
+    rows = r["collectives"]
+    ruled = any(one.get("lowered_bytes_per_device_per_step") is not None for one in rows)
     head = f"  {'Collective':<16}{'axis':<10}{'times':>8}{'sent a step':>13}{'by the plan':>13}"
-    yield [Span(f"{head}{'by libtpu':>11}{'overlapped':>12}  how", "bold")]
-    for one in r["collectives"][:ROWS]:
+    yield [Span(f"{head}{'by libtpu' if ruled else '':>11}{'overlapped':>12}  how", "bold")]
+    for one in rows[:ROWS]:
         wanted = one["expected_bytes_per_device_per_step"]
         ways, hidden = one.get("lowered_bytes_per_device_per_step"), one.get("overlapped_fraction")
+        by_rule = "" if not ruled else "–" if ways is None else si(ways, "B")
         row = (
             f"  {one['kind']:<16}{one['mesh_axis']:<10}{one['count_per_step']:>8,}"
             f"{si(one[SENT], 'B'):>13}{'–' if wanted is None else si(wanted, 'B'):>13}"
-            f"{'–' if ways is None else si(ways, 'B'):>11}"
-            f"{'–' if hidden is None else f'{hidden:.0%}':>12}"
+            f"{by_rule:>11}{'–' if hidden is None else f'{hidden:.0%}':>12}"
         )
-        yield [Span(row), Span(f"  {cut(one['algorithm'] or '', width - len(row) - 2)}", "dim")]
-    for one in r["collectives"]:
+        how = one["algorithm"] or ""
+        beside = len(how) <= width - len(row) - 2
+        yield [Span(row), Span(f"  {how}" if beside else "", "dim")]
+        if not beside:  # an emitter and its strategy are longer than what is left
+            yield from _dim(f"how: {how}", width)
+    yield from _untold(r, ruled, width)
+    for one in rows:
         if one["planned"] is False:
             yield from _unplanned(one, width)
         yield from _inserted(one, width)
+
+
+def _untold(r: Report, ruled: bool, width: int) -> Iterator[Line]:
+    """What of the table's columns this report cannot have, and who says it."""
+    rows, tpu = r["collectives"], bool(r["versions"].get("libtpu")) and r["fast_mode"] is not None
+    if tpu and any(one[SENT] and not one["algorithm"] for one in rows):
+        yield from _dim(
+            "how: an algorithm is chosen after the buffers are placed; --time says it", width
+        )
+    if r["plan"] and not ruled and any(one["planned"] is not None for one in rows):
+        yield from _dim(
+            "what libtpu sends for the plan's collectives is known for one TPU slice only; "
+            "where it sends other kinds stands below as unplanned",
+            width,
+        )
+
+
+def _dim(words: str, width: int) -> Iterator[Line]:
+    for line in indented(words, width, 4):
+        yield [Span(span.text, "dim") for span in line]
 
 
 def _inserted(one: Mapping[str, Any], width: int) -> Iterator[Line]:
@@ -239,10 +281,13 @@ def _padding(r: Report, width: int) -> Iterator[Line]:
     if padding.get("bytes"):
         size, share = gib_or_mib(padding["bytes"]), padding["fraction"]
         yield [Span(f"  padding of the arguments: {size} ({share:.1%})")]
-    worst = [t for t in padding.get("tensors", []) if t["physical_bytes"] >= 2**27][:3]
-    for tensor in worst:
-        grown = tensor["physical_bytes"] / max(tensor["logical_bytes"], 1)
-        words = f"    {tensor['shape']} takes {grown:.1f}x its size: {tensor['name']}"
+    worst = [t for t in padding.get("tensors", []) if t["physical_bytes"] >= 2**27]
+    said = dict.fromkeys(
+        f"    {t['shape']} takes {t['physical_bytes'] / max(t['logical_bytes'], 1):.1f}x its size: "
+        f"{t['name']}"
+        for t in worst
+    )  # the same tensor of several layers once
+    for words in list(said)[:3]:
         yield [Span(cut(words, width), "dim")]
 
 
