@@ -6,6 +6,7 @@ import importlib
 import sys
 from typing import Any
 
+from chipshift.compiled.findings import finding
 from chipshift.compiled.request import Request
 from chipshift.errors import InputError
 
@@ -25,6 +26,15 @@ def imported(request: Request) -> Any:
         module = importlib.import_module(module_name)
     except ImportError as error:
         raise InputError(f"'{request.entry}': {module_name} cannot be imported ({error})") from None
+    except SyntaxError as error:
+        where = f"{error.filename}, line {error.lineno}"
+        raise InputError(f"'{request.entry}': {where}: {error.msg}") from None
+    except Exception as error:  # the user's code, whatever it raises
+        at = finding(error, request.path)
+        raise InputError(
+            f"'{request.entry}': {module_name} fails while it is imported, at {at['file']}, line "
+            f"{at['line']}: {type(error).__name__}: {error}"
+        ) from None
     found = getattr(module, function, None)
     if found is None:
         raise InputError(f"'{request.entry}': {module_name} has no '{function}'")

@@ -23,6 +23,9 @@ NEAR_THE_LIMIT = "so near the limit the fast mode's error could turn that: compi
 
 SENT = "bytes_per_device_per_step"
 
+ROUNDING = 0.005
+"""Share of a collective's bytes, or of a peak, below which what its parts leave is not said."""
+
 
 def print_compile(report: Report) -> None:
     """Print the screen of a compilation and of those beside it."""
@@ -190,10 +193,13 @@ def below_the_sum(memory: Mapping[str, Any]) -> Iterator[str]:
     peak, given, made, temporary = (memory[name] for name in names)
     if None in (peak, given, made, temporary):
         return
-    if peak < given + temporary:
-        yield "the peak is below their sum: not all temporaries are alive at one time"
-    elif peak < given + made + temporary:
-        yield "the peak is below their sum: outputs take the room of arguments that are donated"
+    if given + made + temporary - peak <= ROUNDING * peak:
+        return
+    shared = "outputs take the room of donated arguments"
+    short = "not all temporaries are alive at one time"
+    told = [shared] if peak < given + made else []
+    told += [short] if peak < given + temporary else []
+    yield f"the peak is below their sum: {', and '.join(told) or f'{shared}, or {short}'}"
 
 
 def _collectives(r: Report, width: int) -> Iterator[Line]:
@@ -248,10 +254,6 @@ def _inserted(one: Mapping[str, Any], width: int) -> Iterator[Line]:
         where = place((put["file"], put["line"])) if put["file"] else ""
         words = f"{si(put[SENT], 'B')} of {one['kind']} over {one['mesh_axis']}, {put['why']}"
         yield [Span("  inserted: ", "yellow"), Span(cut(f"{words}  {where}", width - 12))]
-
-
-ROUNDING = 0.005
-"""Share of a collective's bytes below which what its lines leave over is not shown."""
 
 
 def _unplanned(one: Mapping[str, Any], width: int) -> Iterator[Line]:
