@@ -378,10 +378,10 @@ def test_the_fast_mode_says_which_mode_names_the_algorithm() -> None:
 def test_where_no_rule_of_libtpus_is_known_its_column_goes_and_a_line_says_so() -> None:
     unknown = _table("time", _row())
     assert "by libtpu" not in unknown[0]
-    assert "one TPU slice only" in " ".join(unknown)
+    assert "is not foretold" in " ".join(unknown)
     known = _table("time", _row(lowered_bytes_per_device_per_step=6e6))
     assert "by libtpu" in known[0]
-    assert "one TPU slice only" not in " ".join(known)
+    assert "is not foretold" not in " ".join(known)
 
 
 @pytest.mark.parametrize(

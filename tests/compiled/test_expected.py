@@ -34,8 +34,10 @@ def test_a_dense_layer_gathers_six_times_and_scatters_five_times() -> None:
 
 
 def test_a_norm_after_the_feed_forward_wants_its_sum_again() -> None:
-    found = sent(DENSE, variant=Variant(post_norms=True))
-    assert found == pytest.approx({"all_gather": 6, "reduce_scatter": 6})
+    for remat in ("full", "save_out_proj"):  # what is kept there comes after the norm
+        found = sent(DENSE, variant=Variant(post_norms=True), remat=remat)
+        assert found == pytest.approx({"all_gather": 6, "reduce_scatter": 6})
+    assert sent(DENSE, remat="save_out_proj")["reduce_scatter"] == pytest.approx(4)
 
 
 def test_a_routers_logits_are_gathered_twice_and_their_gradient_is_scattered() -> None:

@@ -186,8 +186,8 @@ def _tensor_parallel(cfg: Config, block: Block, on: Slice | None) -> Sums:
     # What is gathered is never kept, so that the weights' gradients gather it again, whatever is.
     # The first half's sum is wanted again for the second half's input; the last half's is not.
     gathers, scatters = 6.0, 4.0 + (0 if "out_proj" in saved else 1)
-    if cfg.variant.post_norms:  # the last half's sum is wanted again too, by its norm
-        scatters += 1
+    if cfg.variant.post_norms:  # both halves' sums are wanted again by their norms, kept or not
+        scatters = 6.0
     if block.experts and block.shared_width:
         # It takes the routed experts' input, gathered once more for its weights' gradients; its sum
         # is wanted beside theirs, and again where a gate multiplies it.

@@ -237,8 +237,8 @@ def _untold(r: Report, ruled: bool, width: int) -> Iterator[Line]:
         )
     if r["plan"] and not ruled and any(one["planned"] is not None for one in rows):
         yield from _dim(
-            "what libtpu sends for the plan's collectives is known for one TPU slice only; "
-            "where it sends other kinds stands below as unplanned",
+            "what this compiler sends for the plan's collectives is not foretold (v5e, v5p, "
+            "v6e, v7x are); where it sends other kinds stands below as unplanned",
             width,
         )
 
