@@ -36,7 +36,10 @@ def proof_lines(proofs: list[Proof], width: int) -> Iterator[Line]:
             for line in wrap(said.removeprefix(": "), max(width - 18, 1)):
                 yield [Span(" " * 18), Span(line)]
         for line in details(one):
-            yield [Span(" " * 18), Span(cut(line, width - 18), "dim")]
+            said_so = line in one["notes"]  # a note's reason stands at its end
+            parts = wrap(line, max(width - 18, 1)) if said_so else [cut(line, width - 18)]
+            for part in parts:
+                yield [Span(" " * 18), Span(part, "dim")]
 
 
 def verdict(one: Proof) -> tuple[str, str]:

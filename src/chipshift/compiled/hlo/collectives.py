@@ -223,7 +223,7 @@ def _megascale(module: Module, instruction: Instruction, count: int) -> Collecti
     """A transfer between slices over the data-center network."""
     kind = _MEGASCALE.search(instruction.rest)
     sent = sum(s.bytes for s in instruction.shapes if s.dims)
-    target = re.search(r'_xla_megascale_target="?\\?"?\{?([^"\\]*)', instruction.rest)
+    target = re.search(r'_xla_megascale_target="?\\?"?([^"\\]*)', instruction.rest)
     return Collective(
         (kind.group(1).lower() if kind else "send"),
         "dcn",
