@@ -217,3 +217,51 @@ def test_degrees_must_multiply_to_the_machine(tmp_path: Path) -> None:
     with pytest.raises(InputError, match=r"tp=8 = 8 does not divide .*; expected degrees"):
         text = BASE.replace("tensor_parallel_degree = 1", "tensor_parallel_degree = 8")
         resolve_machine(job(tmp_path, text), parse_machine("h100*4"))
+
+
+def run_job(tmp_path: Path, script: str, *files: str, **settings: str) -> TrainJob:
+    (tmp_path / "run.sh").write_text(script)
+    for name in files:
+        (tmp_path / name).write_text(BASE)
+    paths = [str(tmp_path / name) for name in ("run.sh", *files)]
+    return read_job(paths, overrides=settings)
+
+
+def test_a_command_lines_minus_one_is_the_rest_as_in_the_file(tmp_path: Path) -> None:
+    script = (
+        "torchrun --nnodes 2 --nproc_per_node 8 -m torchtitan.train --job.config_file a.toml"
+        " --parallelism.data_parallel_shard_degree=-1 --training.global_batch_size -1\n"
+    )
+    read = run_job(tmp_path, script, "a.toml")
+    assert read.plan is not None and read.plan.value.fsdp == 16
+    assert read.sequences_per_step.value == 2 * 16
+
+
+def test_hyphens_and_no_are_spellings_of_the_command_line(tmp_path: Path) -> None:
+    script = (
+        "torchrun --nnodes 1 --nproc_per_node 8 -m torchtitan.train --job.config_file a.toml"
+        " --training.local-batch-size 4 --parallelism.tensor-parallel-degree=2"
+        " --compile.enable --compile.no-enable\n"
+    )
+    read = run_job(tmp_path, script, "a.toml")
+    assert read.plan is not None
+    plan = read.plan.value
+    assert (plan.microbatch, plan.tp, plan.fsdp) == (4, 2, 4)
+    assert "compile" not in {flag.kind for flag in read.flags}
+
+
+def test_the_one_job_file_given_stands_in_for_the_scripts_own(tmp_path: Path) -> None:
+    script = 'CONFIG_FILE=${CONFIG_FILE:-"./debug_model.toml"}\n'
+    script += "torchrun --nproc_per_node=8 train.py --job.config_file ${CONFIG_FILE}\n"
+    read = run_job(tmp_path, script, "a.toml")
+    assert read.model.name == "llama-3.1-8b"
+    said = {what: (value, why) for what, value, why in read.assumed}
+    assert said["config file"][0] == "a.toml" and "debug_model.toml" in said["config file"][1]
+    with pytest.raises(InputError, match="expected that file beside it"):
+        run_job(tmp_path, script, "a.toml", "b.toml")
+
+
+def test_moments_of_a_fork_have_their_own_dtype(tmp_path: Path) -> None:
+    read = job(tmp_path, BASE + '[optimizer]\nname = "AdamW"\nstate_dtype = "bfloat16"\n')
+    precision = read.precision.value
+    assert (precision.moments, precision.weights) == ("bf16", "fp32")

@@ -106,12 +106,11 @@ class Sheet:
         if found is None:
             return None
         key, setting = found
-        if setting.value is None or any(
-            setting.value == v and isinstance(setting.value, type(v)) for v in none
-        ):
+        value = as_integer(setting.value)  # of a command line too, where -1 is text
+        stated = (value if isinstance(v, int) else setting.value for v in none)
+        if setting.value is None or any(v == one for v, one in zip(none, stated, strict=True)):
             self.record(key, setting, into)
             return None
-        value = as_integer(setting.value)
         if value is None or not low <= value <= high:
             raise wrong(key, setting, _range("a whole number", low, high))
         self.record(key, setting, into)

@@ -14,22 +14,14 @@ from chipshift.errors import InputError
 from chipshift.jobs.context import Context
 from chipshift.jobs.draft import Draft
 from chipshift.jobs.job import Assumed, Given
-from chipshift.jobs.launch import as_settings, put_environment, put_machine, read_launch
+from chipshift.jobs.readers.torchtitan_command import run_script
 from chipshift.jobs.readers.torchtitan_pipeline import put_pipeline
 from chipshift.jobs.settings import Setting, Sheet, flatten
-from chipshift.jobs.shell.values import Field
 from chipshift.jobs.source import Source
 from chipshift.jobs.toml_lines import key_lines, parse
 from chipshift.models.model import Model
 from chipshift.models.preset import flavour, preset
 
-SECTIONS = frozenset(
-    {
-        *("job", "model", "training", "parallelism", "experimental", "activation_checkpoint"),
-        *("optimizer", "lr_scheduler", "compile", "float8", "quantize", "mx", "checkpoint"),
-        *("metrics", "profiling", "comm", "fault_tolerance", "validation", "debug"),
-    }
-)
 MOST = 10**6  # devices on one axis
 ATTENTION_VARIANTS = ("_flex_attn", "_varlen_attn", "_flex", "_varlen", "_irope")
 FAMILY_FORKS = ("_simple_fsdp", "_ft", ".simple_fsdp", "_compiler_toolkit")
@@ -44,7 +36,7 @@ def read(source: Source, context: Context) -> Draft:
     """Read one file; see ``readers/__init__``."""
     draft = Draft(source.path, "torchtitan", kv_replicated=False)
     if re.search(r"--\w+\.\w+|CONFIG_FILE=", source.text) and "[training]" not in source.text:
-        settings = _run_script(source, context, draft)
+        settings = run_script(source, context, draft)
     else:
         settings = flatten(parse(source), source.path, key_lines(source.text))
     return fill(settings, draft, context)
@@ -65,34 +57,6 @@ def fill(settings: dict[str, Setting], draft: Draft, context: Context) -> Draft:
     _ignored(sheet)
     sheet.close("torchtitan")
     return draft
-
-
-def _run_script(source: Source, context: Context, draft: Draft) -> dict[str, Setting]:
-    """A run script: ``CONFIG_FILE=... ./run_train.sh --training.seq_len 4096``."""
-    launch = read_launch(source, context)
-    best: dict[str, Setting] = {}
-    named = launch.found.environment.exported.get("CONFIG_FILE")
-    for command in launch.found.commands:
-        settings = as_settings(command.words, source.path, launch.found.environment)
-        titan = {k: s for k, s in settings.items() if k.split(".")[0] in SECTIONS and "." in k}
-        if len(titan) >= len(best):
-            best = titan
-        named = dict(command.environment).get("CONFIG_FILE", named)
-    named = named or _plain(launch.found.environment.get("CONFIG_FILE"))
-    config = best.pop("job.config_file", None)
-    path = str(config.value) if config is not None else named.plain if named is not None else ""
-    put_machine(draft, launch)
-    put_environment(draft, launch)
-    beside = context.neighbour(path) if path else None
-    if beside is None:
-        shown = path or "its config file"
-        raise InputError(f"{source.path} runs torchtitan on {shown}; expected that file beside it")
-    settings = flatten(parse(beside), beside.path, key_lines(beside.text))
-    return settings | best
-
-
-def _plain(value: Field | list[Field] | None) -> Field | None:
-    return value if isinstance(value, Field) else None
 
 
 def _model(sheet: Sheet, model_named: bool) -> None:
@@ -326,6 +290,9 @@ def _optimizer(sheet: Sheet) -> None:
     if name:
         draft.put("optimizer", Given(name.value.lower(), name.file, name.line))
     draft.assume("optimizer", "adamw", "torchtitan's default optimizer")
+    moments = sheet.text("optimizer.state_dtype", into="dtype of the moments", choices=DTYPES)
+    if moments:  # of forks: torchtitan's own moments have the dtype of the weights
+        draft.put("moments", Given(DTYPES[moments.value], moments.file, moments.line))
     draft.put("stack", Given("torchtitan", draft.file))
     sheet.flag(
         "fused_optimizer",
