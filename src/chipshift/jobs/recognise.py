@@ -16,6 +16,12 @@ _TITAN_TABLES = {"training", "parallelism", "activation_checkpoint", "lr_schedul
 _MEGATRON = re.compile(
     r"--(?:tensor-model-parallel-size|micro-batch-size|hidden-size|num-layers)\b"
 )
+_MEGATRON_YAML = re.compile(
+    r"^[ \t]+--(?:tensor-model-parallel-size|micro-batch-size|hidden-size|num-layers):[ \t]|"
+    r"^[ \t]+framework:[ \t]*[\"']?megatron\b(?!_)",
+    re.M,
+)
+_TOP_ARGUMENTS = ("num_layers", "hidden_size", "num_attention_heads")
 _TRAINER_COMMAND = re.compile(r"--(?:per[_-]device[_-]train[_-]batch|model[_-]name[_-]or[_-]path)")
 _JSON_KEY = re.compile(r"\"([A-Za-z_][\w.-]*)\"[ \t]*:")
 _YAML_KEY = re.compile(
@@ -68,6 +74,13 @@ YAML_FORMATS: tuple[tuple[str, tuple[frozenset[str], ...]], ...] = (
     (
         "foundry",
         (frozenset({"global_train_batch_size"}), frozenset({"device_train_microbatch_size"})),
+    ),
+    (
+        "megatron_yaml",
+        (
+            frozenset({"ARGS", "num_layers", "hidden_size"}),
+            frozenset({"language_model", "model_parallel"}),
+        ),
     ),
     (
         "nemo",
@@ -225,6 +238,8 @@ def _script(text: str) -> str:
         return "kubernetes"
     if re.search(r"--recipe[ =]+\S", text) and "run_recipe" in text and not _IMPORTS.search(text):
         return "bridge_command"
+    if _MEGATRON_YAML.search(text) and not _LAUNCH.search(text):
+        return "megatron_yaml"
     if _MEGATRON.search(text):
         return "megatron"
     if _KEY_VALUE.search(text) and not _manifest(text):
@@ -271,4 +286,6 @@ def _python(text: str) -> str:
 
 def _yaml(text: str) -> str:
     keys = set(_YAML_KEY.findall(text))
+    if all(re.search(rf"^{key}[ \t]*:", text, re.M) for key in _TOP_ARGUMENTS):
+        return "megatron_yaml"
     return next((name for name, sets in YAML_FORMATS if any(s <= keys for s in sets)), "")

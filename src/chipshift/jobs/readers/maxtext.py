@@ -14,6 +14,7 @@ from chipshift.jobs.draft import Draft
 from chipshift.jobs.dtypes import dtype_of
 from chipshift.jobs.job import Given
 from chipshift.jobs.launch import Launch, put_environment, read_launch
+from chipshift.jobs.readers import primus
 from chipshift.jobs.readers.config_model import put_config_model
 from chipshift.jobs.readers.hf_args import put_model_named
 from chipshift.jobs.readers.maxtext_remat import TENSOR, custom_policy
@@ -67,7 +68,7 @@ def read(source: Source, context: Context) -> Draft:
     ):
         sheet = _command(source, context, draft)
     else:
-        sheet = yaml_sheet(source, context, draft)
+        sheet = _of_primus(yaml_sheet(source, context, draft), context)
     draft.put("stack", Given("maxtext", source.path))
     _model(sheet, context)
     _axes(sheet)
@@ -76,6 +77,21 @@ def read(source: Source, context: Context) -> Draft:
     _rest(sheet)
     sheet.close("MaxText")
     return draft
+
+
+def _of_primus(sheet: Sheet, context: Context) -> Sheet:
+    """The settings inside a Primus file, whose own base keeps bf16 weights."""
+    module = primus.module_of(sheet.settings, "maxtext", context)
+    if module is None:
+        return sheet
+    settings = {**module.shape, **module.settings}
+    if module.model is not None and "model_name" not in settings:
+        name = str(module.model.value).replace("_", "-").lower()
+        settings["model_name"] = Setting(name, module.model.file, module.model.line)
+    if "weight_dtype" not in settings:
+        settings["weight_dtype"] = Setting("bfloat16", sheet.draft.file)
+        sheet.draft.note("weight_dtype", "bfloat16", "Primus's default")
+    return Sheet(settings, sheet.draft)
 
 
 def _command(source: Source, context: Context, draft: Draft) -> Sheet:
@@ -211,6 +227,8 @@ def _axes(sheet: Sheet) -> None:
     if slices is not None and "dcn_data_parallelism" not in sheet.settings:
         degrees["dp"] *= slices.value
         places.setdefault("dp", slices)
+    if not opened and draft.get("machine") is None and _slices_open(sheet):
+        opened = "dp"  # each slice is cut whole: slices replicate it
     for field, value in degrees.items():
         if value > 1 or field in places:
             place = places.get(field) or places.get("ep")
@@ -223,6 +241,13 @@ def _axes(sheet: Sheet) -> None:
         ring = strategy is not None and strategy.value == "ring"
         draft.assume("cp_kind", "ring" if ring else "allgather", "context_parallel_strategy")
     _open(draft, opened, degrees)
+
+
+def _slices_open(sheet: Sheet) -> bool:
+    """Whether dcn_data_parallelism is -1, as it is by default, and no number of slices is told."""
+    stated = sheet.settings.get("dcn_data_parallelism")
+    told = any(key in sheet.settings for key in ("num_slices", "compile_topology_num_slices"))
+    return str(stated.value) == "-1" if stated is not None else not told
 
 
 def _open(draft: Draft, axis: str, degrees: dict[str, int]) -> None:

@@ -197,6 +197,12 @@ def _batch(sheet: Sheet) -> None:
     micro = sheet.integer("micro-batch-size", "batch-size", into="microbatch")
     draft.put("microbatch", micro)
     total = sheet.integer("global-batch-size", into="global batch in sequences")
+    ramp = sheet.raw("rampup-batch-size", "step-batch-size-schedule")
+    if ramp is not None:
+        sheet.record(*ramp, "the full global batch is taken")
+        steps = re.findall(r"\d+[KMBT]?:(\d+)", str(ramp[1].value))
+        if total is None and steps:  # tokens or samples from which on : sequences
+            total = Given(int(steps[-1]), ramp[1].file, ramp[1].line)
     draft.put("global_batch", total)
     if micro is None:
         sheet.refuse_slip("micro-batch-size")
@@ -205,9 +211,6 @@ def _batch(sheet: Sheet) -> None:
         )
     if total is None:
         draft.note("global batch", "microbatch × dp", "Megatron's default without one")
-    ramp = sheet.raw("rampup-batch-size", "step-batch-size-schedule")
-    if ramp is not None:
-        sheet.record(*ramp, "the full global batch is taken")
 
 
 def _data_parallel(sheet: Sheet) -> None:

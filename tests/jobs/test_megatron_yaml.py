@@ -1,0 +1,221 @@
+"""Megatron-LM's arguments in YAML, in each of the layouts that are in use."""
+
+from pathlib import Path
+
+import pytest
+
+from chipshift.errors import InputError
+from chipshift.jobs.complete import resolve_machine
+from chipshift.jobs.job import TrainJob
+from chipshift.jobs.read import read_job
+from chipshift.machines.names import parse_machine
+from chipshift.models.count import params
+
+from .test_formats import value_of
+
+ZOO = """
+ENV_VARS:
+  NCCL_NVLS_ENABLE: 0
+  WORKERS: 3
+TEST_TYPE: release
+MODEL_ARGS:
+  --tensor-model-parallel-size: ${TP}
+  --pipeline-model-parallel-size: 2
+  --sequence-parallel: true
+  --use-distributed-optimizer: true
+  --overlap-grad-reduce: false
+  --disable-bias-linear: true
+  --swiglu: true
+  --normalization: RMSNorm
+  --micro-batch-size: 2
+  --global-batch-size: 64
+  --seq-length: 4096
+  --num-layers: 8
+  --hidden-size: 1024
+  --ffn-hidden-size: 4096
+  --num-attention-heads: 16
+  --group-query-attention: true
+  --num-query-groups: 4
+  --untie-embeddings-and-output-weights: true
+  --position-embedding-type: rope
+  --vocab-size: 32000
+  --recompute-granularity: full
+  --recompute-method: uniform
+  --recompute-num-layers: 1
+  --bf16: true
+  --save: ${OUT}/checkpoints
+"""
+
+CORE = """
+language_model:
+  num_layers: 4
+  hidden_size: 1024
+  num_attention_heads: 16
+  num_query_groups: 8
+  ffn_hidden_size: 2816
+  add_bias_linear: False
+  activation_func: swiglu
+  normalization: RMSNorm
+  num_moe_experts: null
+  moe_router_topk: 2
+  recompute_granularity: null
+  fp8: hybrid
+model_parallel:
+  tensor_model_parallel_size: 2
+  sequence_parallel: True
+  bf16: True
+  fp16: False
+micro_batch_size: 1
+global_batch_size: 32
+seq_length: 2048
+vocab_size: 32000
+use_distributed_optimizer: False
+untie_embeddings_and_output_weights: True
+position_embedding_type: rope
+optimizer: adam
+"""
+
+PRIMUS = """
+exp_name: ${PRIMUS_EXP_NAME:llama}
+modules:
+  pre_trainer:
+    framework: megatron
+    config: pre_trainer.yaml
+    model: llama3.1_8B.yaml
+    overrides:
+      micro_batch_size: 4
+      global_batch_size: ${PRIMUS_GBS:256}
+      seq_length: 8192
+      tensor_model_parallel_size: 1
+      use_distributed_optimizer: false
+      use_torch_fsdp2: true
+      recompute_granularity: full
+      recompute_method: uniform
+      recompute_num_layers: 1
+      fp8: hybrid
+      save: null
+"""
+
+PRIMUS_MAXTEXT = """
+modules:
+  pre_trainer:
+    framework: maxtext
+    model: llama3_8B.yaml
+    overrides:
+      dcn_data_parallelism: -1
+      ici_fsdp_parallelism: 8
+      max_target_length: 8192
+      per_device_batch_size: 3
+      remat_policy: minimal
+      quantization: "nanoo_fp8"
+"""
+
+
+def read(folder: Path, files: dict[str, str], **settings: str) -> TrainJob:
+    paths = []
+    for name, text in files.items():
+        (folder / name).write_text(text)
+        paths.append(str(folder / name))
+    return read_job(paths, overrides=settings)
+
+
+def of(job: TrainJob, *paths: str) -> tuple[object, ...]:
+    return tuple(value_of(job, path) for path in paths)
+
+
+def test_a_key_is_an_argument_and_one_that_is_false_is_left_out(tmp_path: Path) -> None:
+    job = read(tmp_path, {"model_config.yaml": ZOO}, TP="4")
+    assert of(job, "plan.tp", "plan.pp", "plan.remat") == (4, 2, "full")
+    assert of(job, "plan.optimizer_sharding", "precision.compute") == ("zero1", "bf16")
+    assert of(job, "seq_len", "sequences_per_step", "plan.microbatch") == (4096, 64, 2)
+    # a layer: attention 1024·1024·2 + 2·1024·256, feed-forward 3·1024·4096, two norms of 1024;
+    # besides 8 of them the embedding and the head of 32,000 rows and one norm; the vocabulary is
+    # padded to a multiple of 128 × tp 4 = 512: 32,256 rows
+    layer = 2 * 1024 * 1024 + 2 * 1024 * 256 + 3 * 1024 * 4096 + 2 * 1024
+    assert params(value_of(job, "model")) == 8 * layer + 2 * 32256 * 1024 + 1024
+    flags = {(flag.kind, flag.key) for flag in job.flags}
+    assert ("nccl", "NCCL_NVLS_ENABLE") in flags
+    assert not any(kind == "dp_overlap" for kind, _ in flags)
+    off = next(one for one in job.ignored if one.key.endswith("overlap-grad-reduce"))
+    assert (off.matters, off.why) == (False, "off or not set")
+
+
+def test_the_last_of_a_schedule_of_batches_is_the_full_one(tmp_path: Path) -> None:
+    steps = '--step-batch-size-schedule: "0:64 200B:128 400B:192"'
+    text = ZOO.replace("--global-batch-size: 64", steps)
+    assert value_of(read(tmp_path, {"a.yaml": text}, TP="1"), "sequences_per_step") == 192
+
+
+def test_a_loss_is_scaled_under_fp16_alone(tmp_path: Path) -> None:
+    scaled = "initial_loss_scale: 65536\n"
+    kinds = {flag.kind for flag in read(tmp_path, {"a.yaml": CORE + scaled}).flags}
+    assert "loss_scaler" not in kinds
+    half = CORE.replace("bf16: True", "bf16: False").replace("fp16: False", "fp16: True")
+    kinds = {flag.kind for flag in read(tmp_path, {"b.yaml": half + scaled}).flags}
+    assert "loss_scaler" in kinds
+
+
+def test_a_variable_that_nothing_sets_is_named(tmp_path: Path) -> None:
+    with pytest.raises(InputError, match=r"model_config.yaml:7: .*\$\{TP\}.*--set TP="):
+        read(tmp_path, {"model_config.yaml": ZOO})
+
+
+def test_yaml_cfg_takes_the_fields_of_megatron_core(tmp_path: Path) -> None:
+    job = read(tmp_path, {"gpt_config.yaml": CORE})
+    assert of(job, "plan.tp", "plan.remat", "plan.optimizer_sharding") == (2, "none", "none")
+    assert value_of(job, "precision.compute") == "fp8"
+    # grouped heads without the switch: 8 of 16 halve k and v; swiglu by its activation; no biases;
+    # 32,000 rows are a multiple of 128 × tp 2
+    layer = 2 * 1024 * 1024 + 2 * 1024 * 512 + 3 * 1024 * 2816 + 2 * 1024
+    assert params(value_of(job, "model")) == 4 * layer + 2 * 32000 * 1024 + 1024
+
+
+def test_the_same_fields_at_the_top_alone(tmp_path: Path) -> None:
+    text = "num_layers: 2\nhidden_size: 512\nnum_attention_heads: 8\nbf16: True\n"
+    with pytest.raises(InputError, match="gives no --micro-batch-size"):
+        read(tmp_path, {"gpt.yaml": text + "vocab_size: 1024\nseq_length: 128\n"})
+
+
+def test_primus_names_a_model_and_overrides_megatron(tmp_path: Path) -> None:
+    job = read(tmp_path, {"llama.yaml": PRIMUS})
+    assert value_of(job, "model.name") == "llama-3.1-8b"
+    assert of(job, "seq_len", "sequences_per_step", "plan.microbatch") == (8192, 256, 4)
+    assert of(job, "plan_open", "plan.remat", "precision.compute") == ("fsdp", "full", "fp8")
+    assert any(what == "bf16" and "Primus" in why for what, _, why in job.assumed)
+    more = read(tmp_path, {"llama.yaml": PRIMUS}, PRIMUS_GBS="512")
+    assert value_of(more, "sequences_per_step") == 512
+
+
+def test_primus_model_files_beside_are_taken_with_what_they_extend(tmp_path: Path) -> None:
+    small = "extends:\n  - base.yaml\nnum_layers: 3\nffn_hidden_size: 2048\n"
+    base = (
+        "hidden_size: 512\nnum_layers: 24\nnum_attention_heads: 8\nswiglu: true\n"
+        "add_bias_linear: false\nnormalization: RMSNorm\nposition_embedding_type: rope\n"
+        "untie_embeddings_and_output_weights: true\nvocab_size: 1024\n"
+    )
+    text = PRIMUS.replace("llama3.1_8B", "small")
+    job = read(tmp_path, {"run.yaml": text, "small.yaml": small, "base.yaml": base})
+    layer = 4 * 512 * 512 + 3 * 512 * 2048 + 2 * 512
+    assert params(value_of(job, "model")) == 3 * layer + 2 * 1024 * 512 + 512
+
+
+def test_primus_overrides_of_a_published_shape_are_said(tmp_path: Path) -> None:
+    text = PRIMUS.replace("      fp8: hybrid", "      num_layers: null\n      mtp_num_layers: 1")
+    job = read(tmp_path, {"llama.yaml": text})
+    assert any("mtp-num-layers" in why for what, _, why in job.assumed if what == "model")
+
+
+def test_model_files_that_extend_each_other_are_refused(tmp_path: Path) -> None:
+    files = {"run.yaml": PRIMUS.replace("llama3.1_8B", "a"), "a.yaml": "extends:\n  - a.yaml\n"}
+    with pytest.raises(InputError, match="extends more than 8 files"):
+        read(tmp_path, files)
+
+
+def test_primus_runs_maxtext_too_and_slices_replicate(tmp_path: Path) -> None:
+    job = read(tmp_path, {"run.yaml": PRIMUS_MAXTEXT})
+    assert value_of(job, "model.name") == "llama-3-8b"
+    assert of(job, "plan.fsdp", "plan_open", "plan.remat") == (8, "dp", "minimal")
+    assert of(job, "precision.weights", "precision.compute") == ("bf16", "fp8")
+    placed = resolve_machine(job, parse_machine("h100*64"))
+    assert of(placed, "plan.dp", "plan.fsdp") == (8, 8)
+    assert value_of(placed, "sequences_per_step") == 3 * 64
