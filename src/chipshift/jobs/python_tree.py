@@ -317,7 +317,9 @@ def _known_call(node: ast.Call, module: Module, depth: int) -> Any:
     if name == "dict" and not node.args:
         return {k.arg: evaluate(k.value, module, depth + 1) for k in node.keywords if k.arg}
     if name in ("int", "float", "str") and len(node.args) == 1:
-        return evaluate(node.args[0], module, depth + 1)
+        value = evaluate(node.args[0], module, depth + 1)
+        cut = name == "int" and isinstance(value, float) and math.isfinite(value)
+        return int(value) if cut else value  # towards zero, as Python does
     return Unknown(f"{name or 'call'}()")
 
 

@@ -271,7 +271,7 @@ def _python(text: str) -> str:
     library = re.search(r"\b(?:from|import) (?:megatron\.bridge|nemo)\b", text)
     if not library and _LIGHTNING.search(text) and re.search(r"\b(?:Trainer|Fabric)\(", text):
         return "lightning"
-    if re.search(r"^block_size[ \t]*=|^gradient_accumulation_steps[ \t]*=", text, re.M):
+    if re.search(r"^(?:block_size|gradient_accumulation_steps|n_embd)[ \t]*=", text, re.M):
         return "nanogpt"
     if not _PYTHON.search(text):
         return ""

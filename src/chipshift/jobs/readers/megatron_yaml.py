@@ -12,15 +12,16 @@ from __future__ import annotations
 
 import re
 
+from chipshift.errors import slipped
 from chipshift.jobs.context import Context
 from chipshift.jobs.draft import Draft
 from chipshift.jobs.job import Given, Ignored
 from chipshift.jobs.launch import PORTING
 from chipshift.jobs.readers import megatron, primus
 from chipshift.jobs.readers.hf_args import put_model_named
-from chipshift.jobs.readers.megatron_core import RENAMED
+from chipshift.jobs.readers.megatron_core import PASSED, RENAMED
 from chipshift.jobs.readers.yaml_sheet import yaml_sheet
-from chipshift.jobs.settings import Setting, Sheet, as_boolean
+from chipshift.jobs.settings import Setting, Sheet, as_boolean, unknown
 from chipshift.jobs.source import Source
 
 _ARGUMENTS = re.compile(r"(?:MODEL_ARGS|ARGS)\.(?:--)?")
@@ -63,10 +64,19 @@ def arguments(found: dict[str, Setting], draft: Draft, core: bool = False) -> di
 
     Args:
         core: the keys are Megatron Core's fields, where ``num_query_groups`` alone groups queries.
+
+    Raises:
+        InputError: a key is one slip of the keyboard away from one that is read and missing.
     """
     settings: dict[str, Setting] = {}
+    fields = {key: _CORE.sub("", _ARGUMENTS.sub("", key)) for key in found}
+    missing = sorted((PASSED | RENAMED.keys()) - set(fields.values()))
     for key, setting in found.items():
-        field = _CORE.sub("", _ARGUMENTS.sub("", key))
+        field = fields[key]
+        if "_" in field and field not in PASSED and field not in RENAMED:
+            meant = next((known for known in missing if slipped(field, known)), "")
+            if meant and setting.file != "--set":
+                raise unknown(field, setting, meant)
         name = RENAMED.get(field, field.replace("_", "-"))
         value = setting.value
         if name == "add-bias-linear" and as_boolean(value) is False:

@@ -34,6 +34,9 @@ def read(source: Source, context: Context) -> Draft:
     draft.put("seq_len", length)
     batch = _count(sheet, "batch_size", "sequences a forward", 12)
     steps = _count(sheet, "gradient_accumulation_steps", "forwards of all devices", 40)
+    if steps.line is not None and steps.value > 1 and steps.value % 8:
+        why = "divided over the devices; train.py of before June 2023 takes so many on each"
+        draft.note("accumulation", steps.value, f"{why}: --set sequences_per_step=N")
     draft.put("microbatch", batch)
     # train.py divides the accumulation over the devices: their product is the global batch
     total = batch.value * steps.value
@@ -52,21 +55,46 @@ def read(source: Source, context: Context) -> Draft:
     draft.assume("mixed", "bf16", "train.py takes bfloat16 where the chip has it")
     draft.assume("loaded", "fp32", "train.py keeps fp32 weights under autocast")
     draft.assume("sharding", "ddp", "train.py wraps the model in DDP")
-    named = sheet.text("optimizer_type", "algorithm", into="optimizer")  # forks' keys
-    words = named.value.lower() if named is not None else ""
-    kind = next((name for part, name in OPTIMIZERS if part in words), None)
-    if named is not None and kind is not None:
-        draft.put("optimizer", Given(kind, named.file, named.line))
+    _optimizer(sheet)
     draft.assume("optimizer", "adamw", "train.py's optimizer")
     draft.assume("remat", "none", "train.py recomputes nothing")
     draft.assume("stack", "other", "nanoGPT has no calibration of its own")
     if not sheet.flag("compile", "compile") and "compile" not in settings:
         draft.flag("compile", "compile", "True (the default)", None)
     draft.flag("fused_optimizer", "fused", "True (train.py's, on CUDA)", None)
-    forks = ("use_moe", "*expert*", "*window*", "n_kv*", "num_kv*", "block_linear")
+    forks = ("use_*", "moe_*", "*expert*", "*window*", "n_kv*", "num_kv*", "block_linear")
     sheet.ignore(forks, True, "changes nanoGPT's model; --torch reads the module as it is")
-    sheet.ignore(("*",), False, "does not change the time or memory of a step")
+    sheet.ignore(QUIET, False, "does not change the time or memory of a step")
+    why = "no key of train.py, a fork's own; --torch reads a module as it is"
+    sheet.ignore(("*",), True, why)
     return draft
+
+
+QUIET = (
+    *("out_dir", "eval_*", "log_*", "always_save_*", "save_*", "init_from", "wandb_*", "dataset"),
+    *("learning_rate", "max_iters", "weight_decay", "beta*", "grad_clip", "decay_lr", "warmup_*"),
+    *("lr_*", "min_lr", "*_lr", "lr", "backend", "device", "dropout", "seed", "meta_vocab_size"),
+    *("*iter", "*iters", "*_interval", "*_name", "*_dir", "*_path", "*_file*", "*_notes", "gamma"),
+    *("momentum", "*decay*", "*schedule*", "epsilon", "eps", "*seed*", "tensorboard*", "start"),
+    *("num_samples", "max_new_tokens", "temperature", "top_k", "data_*", "*checkpoint*"),
+)
+"""Keys of train.py and sample.py that change neither time nor memory, and forks' like them."""
+
+KINDS = (("moonlight", "muon"), *OPTIMIZERS)
+
+
+def _optimizer(sheet: Sheet) -> None:
+    """AdamW, or what a fork's key names; one that is not known is said."""
+    keys = ("optimizer_type", "optimizer_name", "algorithm", "optimizer")
+    named = sheet.text(*keys, into="optimizer")
+    if named is None:
+        return
+    kind = next((name for part, name in KINDS if part in named.value.lower()), None)
+    if kind is not None:
+        sheet.draft.put("optimizer", Given(kind, named.file, named.line))
+        return
+    why = f"{named.value[:40]} is not known: AdamW's work and moments are taken"
+    sheet.draft.assume("optimizer", "adamw", why)
 
 
 KEYS = ("block_size", "batch_size", "gradient_accumulation_steps", "n_layer", "n_head", "n_embd")
