@@ -82,7 +82,7 @@ def read_launch(source: Source, context: Context) -> Launch:
     context.consumed |= found.sourced
     launch = Launch(found, options)
     for command in found.commands:
-        launch.options = {**_options(_launcher_words(command)), **launch.options}
+        launch.options = {**_options(launcher_words(command)), **launch.options}
     return launch
 
 
@@ -109,7 +109,7 @@ def _options(words: Iterable[Field]) -> dict[str, Field]:
     return found
 
 
-def _launcher_words(command: Command) -> list[Field]:
+def launcher_words(command: Command) -> list[Field]:
     """A launch command's own words, up to the training program."""
     words = [word for word in command.words if word.plain]
     launcher = False
@@ -117,7 +117,8 @@ def _launcher_words(command: Command) -> list[Field]:
         plain = word.plain
         base = plain.rsplit("/", 1)[-1]
         if base in ("torchrun", "tune", "srun", "mpirun", "mpiexec", "accelerate", "deepspeed") or (
-            plain in ("torch.distributed.run", "torch.distributed.launch")
+            plain
+            in ("torch.distributed.run", "torch.distributed.launch", "accelerate.commands.launch")
         ):
             launcher = True
         if launcher and (plain.endswith(".py") or (plain == "-m" and at and _is_module(words, at))):
@@ -139,7 +140,7 @@ def program_words(command: Command) -> list[Field]:
 def _is_module(words: list[Field], at: int) -> bool:
     """``-m package.train`` names the program, ``-m torch.distributed.run`` a launcher."""
     following = words[at + 1].plain if at + 1 < len(words) else ""
-    return bool(following) and not following.startswith("torch.distributed")
+    return bool(following) and not following.startswith(("torch.distributed", "accelerate."))
 
 
 def _slurm(options: Mapping[str, Field]) -> dict[str, Field]:
@@ -189,7 +190,8 @@ def chip_of(options: Mapping[str, Field]) -> tuple[str, Field] | None:
 def put_machine(draft: Draft, launch: Launch, world: Field | None = None) -> None:
     """Nodes, devices a node, their product and the chip, as far as the launch says them."""
     options = launch.options
-    nodes = next((options[n] for n in NODES if n in options), None)
+    own = ("num_machines", *NODES) if "num_processes" in options else NODES  # accelerate's, first
+    nodes = next((options[n] for n in own if n in options), None)
     each = next((options[n] for n in PER_NODE[:5] if n in options), None)
     each = each if each is not None and as_integer(each.plain) else gpus_per_node(options)
     each = each or next((options[n] for n in PER_NODE[5:] if n in options), None)

@@ -45,7 +45,7 @@ _LIGHTNING_COMMAND = re.compile(
 _LAUNCH = re.compile(
     r"\A\s*#!.*\b(?:ba|z|k|da)?sh\b|^[ \t]*#SBATCH|"
     r"^[ \t]*(?:srun|torchrun|mpirun|accelerate|deepspeed|tune|axolotl|composer)\b|"
-    r"^[ \t]*llamafactory-cli\b",
+    r"^[ \t]*llamafactory-cli\b|^[ \t]*python3?[ \t].*-m[ \t]+accelerate\.commands\.launch\b",
     re.M,
 )
 _KEY_VALUE = re.compile(

@@ -111,6 +111,12 @@ def _dtypes(draft: Draft) -> None:
     if engine == "deepspeed" and narrow:
         why = f"DeepSpeed keeps {half} weights and gradients, fp32 master weights and moments"
         made = _copies(half, half, half, "fp32", "fp32")
+    elif engine == "megatron" and narrow:
+        sums = "fp16" if half == "fp16" else "fp32"
+        why = (
+            f"Megatron keeps {half} weights, {sums} main gradients, fp32 master weights and moments"
+        )
+        made = _copies(half, sums, sums, "fp32", "fp32")
     elif sharding in ("fsdp", "hybrid") and narrow:
         why = f"FSDP's mixed precision keeps fp32 shards and gathers and reduces in {half}"
         made = _copies("fp32", "fp32", half, "none", "fp32") | {"gather": half}

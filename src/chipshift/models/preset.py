@@ -4,13 +4,14 @@ from __future__ import annotations
 
 import re
 import tomllib
+from collections.abc import Mapping
 from dataclasses import replace
 from functools import cache
 from pathlib import Path
 from typing import Any
 
 from chipshift.errors import InputError, nearest
-from chipshift.models.hf import read_config
+from chipshift.models.hf import load_keys, read_config
 from chipshift.models.model import Model
 
 FOLDER = Path(__file__).parent / "presets"
@@ -35,6 +36,21 @@ def preset(name: str) -> Model:
     Raises:
         InputError: there is none; the sentence names the nearest and ``--model``.
     """
+    model = read_config(FOLDER / f"{_known(name)}.json")
+    return replace(model, defaults=())  # ours, checked against the reference: nothing is open
+
+
+def altered(name: str, changes: Mapping[str, Any], file: str) -> Model:
+    """The shipped model of that name with some keys of its config replaced, as ``file`` says.
+
+    Raises:
+        InputError: there is none, or a changed key is absurd.
+    """
+    keys = load_keys(FOLDER / f"{_known(name)}.json")
+    return read_config({**keys, **changes}, f"{name}-altered", file)
+
+
+def _known(name: str) -> str:
     key = _bare(name.rsplit("/", 1)[-1])
     known = _spellings()
     found = known.get(key) or known.get(_TRAINED_FURTHER.sub("", key))
@@ -43,8 +59,7 @@ def preset(name: str) -> Model:
         raise InputError(
             f"{name!r} is not a shipped model{hint}; give its config.json with --model PATH"
         )
-    model = read_config(FOLDER / f"{found}.json")
-    return replace(model, defaults=())  # ours, checked against the reference: nothing is open
+    return found
 
 
 def flavour(family: str, size: str) -> Model:

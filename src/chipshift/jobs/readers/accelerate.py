@@ -20,20 +20,32 @@ KINDS = ("ddp", "zero1", "zero2", "fsdp")
 
 def read(source: Source, context: Context) -> Draft:
     """Read one file; see ``readers/__init__``."""
+    return read_launched(source, {}, context)
+
+
+def read_launched(source: Source, laid: dict[str, Setting], context: Context) -> Draft:
+    """A file, or an empty one, with what the launching command says laid over it."""
     draft = Draft(source.path, "accelerate")
-    sheet = yaml_sheet(source, context, draft)
+    sheet = yaml_sheet(source, context, draft) if source.text else Sheet({}, draft)
+    sheet.settings.update(laid)
     kind = sheet.text("distributed_type", into="how it is distributed")
     mixed = sheet.text("mixed_precision", into="mixed precision")
     if mixed is not None:
         value = dtype_of(mixed.value) or "no"
-        draft.put("mixed", Given(value, mixed.file, mixed.line))
+        if value == "no":  # TrainingArguments' own bf16 or fp16 goes before it
+            draft.assume("mixed", "no", f"mixed_precision of {mixed.file}")
+        else:
+            draft.put("mixed", Given(value, mixed.file, mixed.line))
         if value == "fp16":
             draft.flag("loss_scaler", "mixed_precision", "fp16", mixed.line)
         if value == "fp8":
             draft.flag("fp8_recipe", "mixed_precision", "fp8", mixed.line)
+    draft.assume("mixed", "no", "Accelerate's default mixed_precision")
     draft.put("devices", sheet.integer("num_processes", into="devices"))
     sheet.integer("num_machines", into="nodes")
     name = (kind.value if kind else "NO").upper()
+    if name == "MULTI_CPU":
+        draft.note("processes", "CPUs", "MULTI_CPU trains on hosts alone; read as if on devices")
     if "FSDP" in name:
         _fsdp(sheet, kind)
     elif "DEEPSPEED" in name:
@@ -111,6 +123,7 @@ def _megatron(sheet: Sheet) -> None:
     draft = sheet.draft
     base = "megatron_lm_config.megatron_lm_"
     draft.put("stack", Given("megatron", draft.file))
+    draft.put("engine", Given("megatron", draft.file))
     draft.put("tp", sheet.integer(base + "tp_degree", into="tp"))
     draft.put("pp", sheet.integer(base + "pp_degree", into="pp"))
     forwards = sheet.integer(base + "num_micro_batches", into="accumulation")
@@ -144,8 +157,17 @@ def _parallelism(sheet: Sheet) -> None:
     if split is not None and split.value > 1:
         draft.put("cp", split)
         draft.note("cp_kind", "ring", "Ulysses' exchange of heads is taken as a ring")
-    if draft.given("fsdp"):
-        draft.values.pop("sharding", None)
+    if (draft.get("cp") or 1) > 1 and split is None:
+        exchange = sheet.text(
+            base + "cp_comm_strategy",
+            into="context-parallel exchange",
+            choices=("allgather", "alltoall"),
+        )
+        around = exchange is not None and exchange.value == "alltoall"
+        if exchange is not None:
+            kind = "ring" if around else "allgather"
+            draft.put("cp_kind", Given(kind, exchange.file, exchange.line))
+        draft.assume("cp_kind", "allgather", "Accelerate's default cp_comm_strategy")
     sheet.ignore(("parallelism_config.*",), False, "does not change time or memory here")
 
 

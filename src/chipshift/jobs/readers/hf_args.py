@@ -16,6 +16,7 @@ from chipshift.jobs.context import Context
 from chipshift.jobs.draft import Draft, join
 from chipshift.jobs.dtypes import dtype_of
 from chipshift.jobs.job import Given
+from chipshift.jobs.overrides import typed
 from chipshift.jobs.readers import deepspeed
 from chipshift.jobs.readers.adapter_keys import put_adapters
 from chipshift.jobs.readers.optimizer_name import put_optimizer_named
@@ -36,12 +37,30 @@ VERSION = re.compile(r"[-_](?:\d{4}|v\d+(?:\.\d+)?|fp8|awq|gptq|int[48]|bnb[-_]4
 def put_model(sheet: Sheet, context: Context, *keys: str) -> None:
     """The model by its hub name; one that is not shipped waits for a config.json beside it."""
     found = sheet.raw(*(keys or MODELS))
+    if found is None:
+        _put_untrained(sheet, context)
     if found is None or not isinstance(found[1].value, str):
         return
     key, setting = found
     sheet.record(key, setting, "model")
     if not context.model_named and not unset_names(setting.value):
         put_model_named(sheet.draft, setting.value, setting)
+
+
+def _put_untrained(sheet: Sheet, context: Context) -> None:
+    """A model from scratch: ``--config_name gpt2 --config_overrides n_embd=4096,n_layer=32``."""
+    from chipshift.models.preset import altered
+
+    overrides = sheet.strings("config_overrides", into="keys of the model's config")
+    name = sheet.text("config_name", *(("model_type",) if overrides else ()), into="model's config")
+    if name is None or context.model_named:
+        return
+    if overrides is None:
+        put_model_named(sheet.draft, name.value, Setting(name.value, name.file, name.line))
+        return
+    pairs = (text.partition("=") for text in overrides.value)
+    changes = {key.strip(): typed(value.strip()) for key, _, value in pairs}
+    sheet.draft.put("model", Given(altered(name.value, changes, name.file), name.file, name.line))
 
 
 def put_model_named(draft: Draft, name: str, setting: Setting) -> None:

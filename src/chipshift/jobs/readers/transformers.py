@@ -23,13 +23,15 @@ from chipshift.jobs.launch import (
     unsettled,
 )
 from chipshift.jobs.readers import deepspeed_chat
-from chipshift.jobs.readers.hf_args import fill, put_ignored, stack_of
+from chipshift.jobs.readers.accelerate_command import launched
+from chipshift.jobs.readers.hf_args import fill, put_ignored, stack_of, take
 from chipshift.jobs.readers.preference_keys import put_configured, put_program
 from chipshift.jobs.readers.ray_train import put_workers, take_workers
 from chipshift.jobs.readers.script_model import put_built_model, script_model
 from chipshift.jobs.readers.yaml_sheet import yaml_sheet
 from chipshift.jobs.recognise import is_python
 from chipshift.jobs.settings import Setting, Sheet, flatten
+from chipshift.jobs.shell.resolve import Command
 from chipshift.jobs.source import Source
 
 ARGUMENTS = re.compile(
@@ -81,11 +83,12 @@ def _command(source: Source, context: Context, draft: Draft) -> Sheet:
     """A shell script whose last and fullest command has the Trainer's arguments."""
     launch = read_launch(source, context)
     best: dict[str, Setting] = {}
+    starting: Command | None = None
     for command in launch.found.commands:
         settings = as_settings(program_words(command), source.path, launch.found.environment)
         dashed = {f"--{key.replace('-', '_')}" for key in settings}
         if dashed & set(TELLTALES) and len(settings) >= len(best):
-            best = settings
+            best, starting = settings, command
             put_program(draft, command, source.path)
     if not best:
         raise InputError(
@@ -95,13 +98,9 @@ def _command(source: Source, context: Context, draft: Draft) -> Sheet:
     context.overrides.lay_over(best)
     put_machine(draft, launch)
     put_environment(draft, launch)
-    config = launch.options.get("config_file")
-    beside = context.neighbour(config.plain) if config is not None else None
-    if beside is not None:
-        from chipshift.jobs.readers import accelerate
-        from chipshift.jobs.readers.hf_args import take
-
-        take(draft, accelerate.read(beside, context))
+    by = launched(starting, launch, context, source.path) if starting is not None else None
+    if by is not None:
+        take(draft, by)
     _written_config(best, context, launch.found.environment.files)
     return Sheet(best, draft)
 

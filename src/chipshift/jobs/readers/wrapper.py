@@ -13,6 +13,7 @@ from chipshift.jobs.context import Context
 from chipshift.jobs.draft import Draft, join
 from chipshift.jobs.launch import put_environment, put_machine, read_launch
 from chipshift.jobs.overrides import Overrides
+from chipshift.jobs.readers.accelerate_command import launched
 from chipshift.jobs.readers.preference_keys import put_program
 from chipshift.jobs.shell.resolve import Command
 from chipshift.jobs.source import Source
@@ -29,7 +30,11 @@ def read(source: Source, context: Context) -> Draft:
     put_environment(draft, launch)
     inner: list[Draft] = []
     for command in launch.found.commands:
-        inner += _named(command, context, source.path)
+        by = launched(command, launch, context, source.path)
+        named = _named(command, context, source.path)
+        if by is not None:
+            named = [*(one for one in named if one.format != "accelerate"), by]
+        inner += named
         put_program(draft, command, source.path)
     if not inner:
         return draft

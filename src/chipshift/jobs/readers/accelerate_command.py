@@ -1,0 +1,68 @@
+"""``accelerate launch``'s own arguments, which win over the YAML that it is given.
+
+Source: Hugging Face, Accelerate, "Command line" reference and commands/launch.py, 2026: a command
+that names a way of distributing takes it in place of the file's, and each argument goes before the
+file's key of the same name.
+"""
+
+from __future__ import annotations
+
+from chipshift.jobs.context import Context
+from chipshift.jobs.draft import Draft
+from chipshift.jobs.launch import Launch, as_settings, launcher_words
+from chipshift.jobs.readers import accelerate
+from chipshift.jobs.settings import Setting
+from chipshift.jobs.shell.resolve import Command
+from chipshift.jobs.source import Source
+
+WAYS = {
+    "use_fsdp": "FSDP",
+    "use_deepspeed": "DEEPSPEED",
+    "use_megatron_lm": "MEGATRON_LM",
+    "multi_gpu": "MULTI_GPU",
+    "tpu": "XLA",
+    "cpu": "MULTI_CPU",
+}
+SECTIONS = {
+    "fsdp_": "fsdp_config.",
+    "megatron_lm_": "megatron_lm_config.",
+    "parallelism_config_": "parallelism_config.",
+    "dynamo_": "dynamo_config.",
+    "deepspeed_": "deepspeed_config.",
+    "zero": "deepspeed_config.",
+    "offload_": "deepspeed_config.",
+    "gradient_accumulation_steps": "deepspeed_config.",
+}
+PLAIN = ("num_processes", "num_machines", "mixed_precision")
+LAUNCHERS = ("accelerate", "accelerate.commands.launch")
+
+
+def launched(command: Command, launch: Launch, context: Context, file: str) -> Draft | None:
+    """What an ``accelerate launch`` says, by its arguments and the YAML that it names.
+
+    Returns:
+        None where the command is another, or says no more than how many processes it starts.
+    """
+    words = [word for word in launcher_words(command) if word.plain]
+    if not any(word.plain.rsplit("/", 1)[-1] in LAUNCHERS for word in words):
+        return None
+    given = as_settings(words, file, launch.found.environment)
+    options = {key.replace("-", "_"): setting for key, setting in given.items()}
+    settings = _as_in_yaml(options)
+    config = options.get("config_file")
+    source = context.neighbour(str(config.value)) if config is not None else None
+    if source is None and settings.keys() <= {"num_processes", "num_machines"}:
+        return None
+    return accelerate.read_launched(source or Source(file, ""), settings, context)
+
+
+def _as_in_yaml(options: dict[str, Setting]) -> dict[str, Setting]:
+    settings = {key: options[key] for key in PLAIN if key in options}
+    for key, setting in options.items():
+        if key in WAYS:
+            settings["distributed_type"] = Setting(WAYS[key], setting.file, setting.line)
+            continue
+        section = next((s for start, s in SECTIONS.items() if key.startswith(start)), "")
+        if section:
+            settings[section + key] = setting
+    return settings
