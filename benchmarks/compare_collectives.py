@@ -1,10 +1,12 @@
 """Collectives of the compilers' kept programs against the arithmetic, by kind and mesh axis.
 
     python benchmarks/compare_collectives.py                 # every program, and the counts
+    python benchmarks/compare_collectives.py --hard          # those of plans chosen to be hard
     python benchmarks/compare_collectives.py --read FOLDER   # read the programs' texts again
 
 ``--read`` takes the texts that verify_compile.py --programs keeps, at the compiler's own effort,
-and writes data/compile_collectives.jsonl; the rest compiles and reads nothing.
+and writes data/compile_collectives.jsonl (``--hard``: compile_collectives_hard.jsonl, every case
+that the former does not have); the rest compiles and reads nothing.
 """
 
 from __future__ import annotations
@@ -30,6 +32,7 @@ from chipshift.compiled.planned import delivered
 from chipshift.compiled.reading import across_slices
 
 KEPT = Path(__file__).parent / "data" / "compile_collectives.jsonl"
+HARD = Path(__file__).parent / "data" / "compile_collectives_hard.jsonl"
 TEXTS = (".time.hlo", ".placed.hlo")
 """Endings of texts: of a complete compilation, and of one stopped after buffers are placed."""
 
@@ -92,8 +95,8 @@ def kept(one: Any) -> Row:
     return row
 
 
-def rows() -> list[Row]:
-    return [json.loads(line) for line in KEPT.read_text("utf8").splitlines() if line]
+def rows(path: Path = KEPT) -> list[Row]:
+    return [json.loads(line) for line in path.read_text("utf8").splitlines() if line]
 
 
 def compare(row: Row) -> Compared:
@@ -160,11 +163,15 @@ def count(found: list[Compared]) -> None:
 def main(words: list[str] | None = None) -> int:
     parser = argparse.ArgumentParser(description=__doc__)
     parser.add_argument("--read", default="", help="folder of the programs' texts")
+    parser.add_argument("--hard", action="store_true", help="plans chosen to be hard, and drawn")
     chosen = parser.parse_args(words)
+    path = HARD if chosen.hard else KEPT
     if chosen.read:
-        lines = [json.dumps(row, separators=(",", ":")) for row in read(Path(chosen.read))]
-        KEPT.write_text("".join(f"{line}\n" for line in lines), "utf8")
-    found = [compare(row) for row in rows()]
+        elsewhere = {row["id"] for row in rows()} if chosen.hard else set()
+        every = [row for row in read(Path(chosen.read)) if row["id"] not in elsewhere]
+        lines = [json.dumps(row, separators=(",", ":")) for row in every]
+        path.write_text("".join(f"{line}\n" for line in lines), "utf8")
+    found = [compare(row) for row in rows(path)]
     for one in found:
         show(one)
     count(found)

@@ -38,7 +38,7 @@ def test_there_are_cases_enough_near_the_limit_and_on_every_chip(held: list[Any]
 def test_memory_is_near_the_compilers_peak(compare: ModuleType, held: list[Any]) -> None:
     errors = [one.error for one in held if one.error is not None]
     assert compare.percentile(errors, 0.5) <= 0.02
-    assert compare.percentile(errors, 0.9) <= 0.06
+    assert compare.percentile(errors, 0.9) <= 0.065
 
 
 def test_nothing_is_said_to_fit_that_the_compiler_refuses(held: list[Any]) -> None:
@@ -63,6 +63,17 @@ def test_collectives_of_nearly_all_programs_are_those_the_sharding_asks_for(
     """By kind and axis within 1 %, what the compiler put in by itself left out."""
     assert len(compared) >= 72
     assert sum(not one.asked for one in compared) >= 0.9 * len(compared)
+
+
+def test_collectives_of_most_hard_plans_are_those_the_sharding_asks_for(
+    compared: list[Any],
+) -> None:
+    """tp and cp together, sharded optimizers, two slices, latent attention, drawn plans."""
+    one = importlib.import_module("compare_collectives")
+    hard = [one.compare(row) for row in one.rows(one.HARD)]
+    assert {one.id for one in hard}.isdisjoint({one.id for one in compared})
+    assert len(hard) >= 120
+    assert sum(not one.asked for one in hard) >= 0.6 * len(hard)
 
 
 def test_other_collectives_than_asked_for_have_a_cause(compared: list[Any]) -> None:

@@ -1,4 +1,4 @@
-"""Activations that the sharding arithmetic expects over tp, worked by hand."""
+"""What the sharding arithmetic expects, worked by hand: activations over tp, sums over dp."""
 
 from __future__ import annotations
 
@@ -67,3 +67,54 @@ def test_latents_are_gathered_and_scattered_in_place_of_the_hidden_state(
 ) -> None:
     latent = replace(DENSE, kv_rank=64, rope_dim=32, q_rank=q_rank, head_dim=96)
     assert sent(latent) == pytest.approx({"all_gather": gathers, "reduce_scatter": scatters})
+
+
+def test_what_routed_experts_take_is_gathered_once_less_where_it_is_kept() -> None:
+    """Kept with everything else it is gathered no second time; a shared expert gathers it still."""
+    assert sent(ROUTED, remat="none")["all_gather"] == pytest.approx(5 + 2 / 16)
+    assert sent(SHARED, remat="none")["all_gather"] == pytest.approx(7 + 2 / 16)
+
+
+def over_dp(accumulation: int, *, fsdp: int = 1, tied: bool = False) -> dict[str, float]:
+    """Bytes over dp=4 a step, optimizer sharded, the fp32 sums of norms left out."""
+    cfg = Config(256, 512, (((DENSE,), 3),), (4, fsdp, 1, 1, 1), 256, 4 * fsdp * accumulation)
+    cfg = replace(cfg, accumulation=accumulation, zero=True, tied=tied)
+    return {kind: sent for (kind, axis), sent in expected(cfg).items() if axis == "dp"}
+
+
+MATRICES = 3 * (4 * 256 * 256 + 3 * 256 * 512) * 2
+"""Bytes in bf16 of three layers: q, k, v and o; gate, up and down."""
+TABLE = 512 * 256 * 2
+NORMS = (3 * 2 + 1) * 256 * 4
+
+
+@pytest.mark.parametrize("accumulation", [1, 8])
+def test_gradients_whole_on_a_device_are_scattered_to_the_optimizers_parts(
+    accumulation: int,
+) -> None:
+    """Each microbatch's, three quarters of it: matrices, the head and the looked-up table. The
+    weights are gathered once a step."""
+    found = over_dp(accumulation)
+    every = MATRICES + 2 * TABLE
+    assert found["reduce_scatter"] == pytest.approx(accumulation * every * 3 / 4)
+    assert found["all_gather"] == pytest.approx(every * 3 / 4)
+    assert found["all_reduce"] == pytest.approx(accumulation * 2 * NORMS * 3 / 4)
+
+
+def test_a_tied_table_is_scattered_once_for_lookup_and_head() -> None:
+    assert over_dp(1)["reduce_scatter"] - over_dp(1, tied=True)["reduce_scatter"] == pytest.approx(
+        TABLE * 3 / 4
+    )
+
+
+def test_what_fsdp_leaves_of_a_gradient_is_scattered_over_dp() -> None:
+    """Halves under fsdp=2, three quarters of each for each of 8 microbatches."""
+    found = over_dp(8, fsdp=2)
+    assert found["reduce_scatter"] == pytest.approx(8 * (MATRICES + 2 * TABLE) / 2 * 3 / 4)
+    assert "all_reduce" not in found  # norms are summed over dp and fsdp at once
+
+
+def test_without_a_sharded_optimizer_gradients_are_all_reduced() -> None:
+    cfg = Config(256, 512, (((DENSE,), 3),), (4, 1, 1, 1, 1), 256, 4)
+    every = MATRICES + 2 * TABLE + NORMS
+    assert expected(cfg)["all_reduce", "dp"] == pytest.approx(2 * every * 3 / 4)

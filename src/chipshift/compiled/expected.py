@@ -90,12 +90,11 @@ def _weights(
         )
         kind, times = ("all_reduce", 2) if by_sum else ("reduce_scatter", 1)
         sums[kind, axis] += times * reduced * (n - 1) / n
-    if k > 1 and cfg.zero and cfg.accumulation == 1:
+    if k > 1 and cfg.zero:  # added up and updated in parts, gathered once a step
         sums["reduce_scatter", rest] += reduced / n * (k - 1) / k
+        sums["all_gather", rest] += held / n * (k - 1) / k / cfg.accumulation
     elif k > 1:
         sums["all_reduce", rest] += 2 * reduced / n * (k - 1) / k
-    if k > 1 and cfg.zero:  # updated in parts, gathered once a step
-        sums["all_gather", rest] += held / n * (k - 1) / k / cfg.accumulation
     return sums
 
 
@@ -192,6 +191,8 @@ def _tensor_parallel(cfg: Config, block: Block, on: Slice | None) -> Sums:
         # It takes the routed experts' input, gathered once more for its weights' gradients; its sum
         # is wanted beside theirs, and again where a gate multiplies it.
         gathers, scatters = gathers + 1, scatters + 2 + (1 if block.shared_gate else 0)
+    elif block.experts and "mlp_norm" in saved:  # what the experts take is kept as they take it
+        gathers -= 1
     more = _latents(cfg, block)
     gathers, scatters = gathers + more[0], scatters + more[1]
     # The router's logits in fp32: forward and recomputed, their gradient once.
@@ -249,7 +250,7 @@ def _outside(cfg: Config, on: Slice | None) -> Sums:
     looked_up = replace(cfg, reduce_dtype=cfg.compute_dtype)
     over, _ = _name(cfg, weight_axes(cfg, False))
     for (kind, axis), sent in _weights(looked_up, table, 0, None).items():
-        if axis != over and not (kind == "all_gather" and cfg.tied):  # one table where tied
+        if axis != over and not (kind != "all_reduce" and cfg.tied):  # one table where tied
             sums[kind, axis] += sent
     tokens_on = ("dp", "fsdp", "ep", "cp", *(("tp",) if cfg.sequence_parallel else ()))
     _add(sums, _summed(cfg, tokens_on, cfg.d_model * WIDTH["float32"]))  # the last norm

@@ -90,8 +90,7 @@ def held_cuts(s: Setting, c: Columns, choice: Choice) -> HeldCuts:
     """The cuts of what a device holds.
 
     The compiled step (``layer_moments``) keeps one fp32 copy of the weights, the optimizer's, and
-    cuts it over dp with the moments. Summed gradients follow that cut where nothing else cuts the
-    weights: where fsdp does, XLA keeps to fsdp's.
+    cuts it over dp with the moments. XLA adds the microbatches' gradients up in that cut.
     """
     w, g, o = weight_cuts(c), gradient_cuts(c, choice), optimizer_cuts(c, choice)
     if not one_copy(s, choice):
@@ -99,8 +98,8 @@ def held_cuts(s: Setting, c: Columns, choice: Choice) -> HeldCuts:
     o = (np.where(c.dp > 1, o[0], w[0]), np.where(c.dp > 1, o[1], w[1]))
     summed = c.accumulation > 1
     g = (
-        np.where(summed & (w[0] == 1), o[0], w[0]),
-        np.where(summed & (w[1] == 1), o[1], w[1]),
+        np.where(summed, o[0], w[0]),
+        np.where(summed, o[1], w[1]),
     )
     wider = float(s.bytes.weights) > float(s.bytes.gathered)
     return HeldCuts(o if wider else w, g, o)

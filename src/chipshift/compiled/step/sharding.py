@@ -34,13 +34,14 @@ def seq(cfg: Config) -> tuple[str, ...]:
 
 def weight_axes(cfg: Config, *, expert: bool = False, zero: bool = False) -> tuple[str, ...]:
     """Mesh axes over which a weight is kept in parts: fsdp and cp where the plan has fsdp, and dp
-    as well with ``zero``. An expert's weights are on ep by being another expert's."""
+    as well with ``zero``: last, so that a device's part is cut out of the part that it has without
+    it. An expert's weights are on ep by being another expert's."""
     _, fsdp, ep, _, _ = cfg.mesh
     sharded = fsdp * (ep if cfg.ep_from == "fsdp" else 1) > 1
     if not (sharded or zero):
         return ()
     with_ep = not expert and (cfg.ep_from == "fsdp" or zero)
-    return (*(("dp",) if zero else ()), "fsdp", *(("ep",) if with_ep else ()), "cp")
+    return ("fsdp", *(("ep",) if with_ep else ()), "cp", *(("dp",) if zero else ()))
 
 
 def make_mesh(cfg: Config, devices: list[Any]) -> Mesh:
