@@ -45,6 +45,9 @@ def microbatch(job: TrainJob) -> float:
         ("loss_type: ipo\nmax_prompt_length: 512\n", "dpo", "bf16"),
         ("rpo_alpha: 1.0\n" + LORA, "dpo", "base"),
         ("desirable_weight: 1.0\n", "kto", "bf16"),
+        ("desirable_weight: 1.0\nloss_type: apo_zero_unpaired\n", "bco", "bf16"),
+        ("beta: 0.1\nmin_density_ratio: 0.5\n", "bco", "bf16"),
+        ("loss_type: bco\n" + LORA, "bco", "base"),
         ("simpo_gamma: 0.5\nloss_type: simpo\n", "simpo", "none"),
         ("center_rewards_coefficient: 0.01\n", "reward", "none"),
         ("loss_type: dft\n", "lm", "none"),
@@ -55,7 +58,7 @@ def test_trl_yaml(tmp_path: Path, more: str, loss: str, reference: str) -> None:
     job = read(tmp_path, TRL + more)
     assert (job.loss, job.reference) == (loss, reference)
     # a pair is two sequences
-    assert microbatch(job) == (2 if loss in ("kto", "lm") else 4)
+    assert microbatch(job) == (2 if loss in ("kto", "bco", "lm") else 4)
 
 
 def test_a_key_that_several_losses_share_is_said_to_be_taken_for_dpos(tmp_path: Path) -> None:

@@ -2,10 +2,11 @@
 
 Sources: Rafailov et al. 2023 (DPO: a pair's two answers under the policy and under a frozen
 reference); Azar et al. 2023 (IPO: another loss on the same four log-probabilities); Ethayarajh et
-al. 2024 (KTO: answers one by one, and a mismatched one for each to estimate a KL divergence); Hong
+al. 2024 (KTO: answers one by one, and a mismatched one for each to estimate a KL divergence); Jung
+et al. 2024 (BCO: answers one by one, without it, as an unpaired APO has them); Hong
 et al. 2024 and Meng et al. 2024 (ORPO, SimPO: pairs without a reference); Ouyang et al. 2022 (a
 reward model: pairs under one scalar head). Which passes run without gradient, and how often:
-Hugging Face, TRL, dpo_trainer.py, kto_trainer.py, orpo_trainer.py, cpo_trainer.py and
+Hugging Face, TRL, dpo_trainer.py, kto_trainer.py, bco_trainer.py, orpo_trainer.py, cpo_trainer.py and
 reward_trainer.py, 2026.
 """
 
@@ -39,6 +40,7 @@ LOSSES = {
     LM: Loss(),
     "dpo": Loss(answers=2, referred=1),
     "kto": Loss(scored=1, referred=2),
+    "bco": Loss(referred=1),
     "orpo": Loss(answers=2),
     "simpo": Loss(answers=2),
     "reward": Loss(answers=2, scalar=True),
@@ -49,6 +51,7 @@ ALIKE = {
     **dict.fromkeys(("ipo", "hinge", "rso", "sigmoid", "robust", "apo_zero", "apo_down"), "dpo"),
     **dict.fromkeys(("exo_pair", "nca_pair", "bco_pair", "sppo_hard", "aot", "aot_pair"), "dpo"),
     **dict.fromkeys(("aot_unpaired", "discopop", "kto_pair", "sigmoid_norm"), "dpo"),
+    "apo_zero_unpaired": "bco",
     "cpo": "simpo",
     "rm": "reward",
     "reward_modeling": "reward",

@@ -34,7 +34,7 @@ _NEMO_COMMAND = re.compile(r"\bnemo[ \t]+llm[ \t]+(?:pretrain|finetune)\b.*--fac
 _COMMANDS = re.compile(r"parse_args\(|add_argument\(|ArgumentParser\(|TrlParser\(")
 _ARGUMENTS = re.compile(
     r"^(?![ \t]*class ).*\b\w*(?:TrainingArguments|"
-    r"(?:SFT|DPO|GRPO|RLOO|PPO|ORPO|KTO|CPO|GKD|Reward)Config)\(",
+    r"(?:SFT|DPO|GRPO|RLOO|PPO|ORPO|KTO|BCO|CPO|GKD|Reward)Config)\(",
     re.M,
 )
 _LITGPT = re.compile(r"\blitgpt[ \t]+(?:pretrain|finetune\w*)\b")

@@ -12,7 +12,7 @@ from chipshift.jobs.draft import Draft
 from chipshift.jobs.job import Given
 from chipshift.jobs.readers.hf_args import fill, put_ignored, stack_of
 from chipshift.jobs.readers.yaml_sheet import yaml_sheet
-from chipshift.jobs.settings import Setting, as_boolean
+from chipshift.jobs.settings import Setting, Sheet, as_boolean
 from chipshift.jobs.source import Source
 
 
@@ -38,14 +38,24 @@ def read(source: Source, context: Context) -> Draft:
         sheet.record("fsdp_version", version, "FSDP")
         draft.put("sharding", Given("fsdp", version.file, version.line))
         draft.put("engine", Given("fsdp", version.file, version.line))
+    _expert_axis(sheet)
+    _ray(sheet)
     for key, dtype in (("bf16", "bf16"), ("bfloat16", "bf16"), ("fp16", "fp16")):
         setting = sheet.settings.get(key)
         if setting is not None and str(setting.value).lower() in ("true", "auto", "full"):
             draft.assume("loaded", dtype, f"axolotl loads the model in {dtype} when {key} is on")
             break
+    if not any(key in sheet.settings for key in ("bf16", "bfloat16", "fp16", "float16")):
+        why = "axolotl's default bf16: auto"
+        draft.assume("loaded", "bf16", why)
+        if not as_boolean(sheet.settings["fp8"].value if "fp8" in sheet.settings else False):
+            draft.assume("mixed", "bf16", why)
     rows = sheet.raw("pretraining_dataset")
     if rows is not None and rows[1].value:
         draft.put("task", Given("pretrain", rows[1].file, rows[1].line))
+    gathered = sheet.boolean("fp8_enable_fsdp_float8_all_gather", into="weights gathered in fp8")
+    if gathered is not None and gathered.value:
+        draft.put("gather", Given("fp8", gathered.file, gathered.line))
     fill(sheet, context, default_micro=1)
     _packed(draft, sheet.settings)
     draft.assume("stack", stack_of(draft), "axolotl has no calibration of its own")
@@ -55,6 +65,23 @@ def read(source: Source, context: Context) -> Draft:
     )
     sheet.close("axolotl")
     return draft
+
+
+def _expert_axis(sheet: Sheet) -> None:
+    """Experts lie on an axis of its own, whose devices replicate the rest: world = ep × shard."""
+    draft = sheet.draft
+    experts = draft.values.get("ep")
+    if isinstance(experts, Given):
+        copies = draft.get("dp") or 1
+        draft.put("dp", Given(copies * experts.value, experts.file, experts.line))
+
+
+def _ray(sheet: Sheet) -> None:
+    """``use_ray``: a worker a device."""
+    on = sheet.boolean("use_ray", into="Ray's workers")
+    workers = sheet.integer("ray_num_workers", into="devices")
+    if on is not None and on.value and workers is not None:
+        sheet.draft.put("devices", workers)
 
 
 def _packed(draft: Draft, settings: Mapping[str, Setting]) -> None:

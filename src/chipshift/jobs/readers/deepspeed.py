@@ -33,7 +33,7 @@ def read(source: Source, context: Context) -> Draft:
     draft.put("stack", Given("deepspeed", source.path))
     draft.put("engine", Given("deepspeed", source.path))
     _batch(sheet)
-    _zero(sheet)
+    put_zero(sheet)
     _precision(sheet)
     if not left:
         draft.assume("mixed", "no", "DeepSpeed's default: neither fp16 nor bf16 is enabled")
@@ -52,7 +52,8 @@ def _batch(sheet: Sheet) -> None:
     draft.put("accumulation", sheet.integer("gradient_accumulation_steps", into="accumulation"))
 
 
-def _zero(sheet: Sheet) -> None:
+def put_zero(sheet: Sheet) -> None:
+    """ZeRO stage, groups of sharding, offload."""
     draft = sheet.draft
     stage = sheet.integer("zero_optimization.stage", into="ZeRO stage", low=0, high=3)
     if stage is not None:

@@ -12,6 +12,7 @@ from chipshift.jobs.context import Context
 from chipshift.jobs.draft import Draft
 from chipshift.jobs.dtypes import dtype_of
 from chipshift.jobs.job import Given
+from chipshift.jobs.readers import deepspeed
 from chipshift.jobs.readers.config_model import put_config_model
 from chipshift.jobs.readers.hf_args import put_fsdp, put_model
 from chipshift.jobs.readers.optimizer_name import put_optimizer_named
@@ -29,7 +30,11 @@ MPT = {
     "model.max_seq_len": "max_seq_len",
     "model.no_bias": "no_bias",
     "model.learned_pos_emb": "learned_pos_emb",
+    "model.tie_word_embeddings": "tie_word_embeddings",
 }
+
+LENGTHS = ("max_seq_len", "max_position_embeddings", "attn_config*", "use_cache", "rope_*")
+"""``config_overrides`` that leave a published model's shape as it is."""
 
 
 def read(source: Source, context: Context) -> Draft:
@@ -50,7 +55,9 @@ def read(source: Source, context: Context) -> Draft:
         sheet.record(*micro, "microbatch: as large as fits")
         draft.assume("microbatch", 1, "auto: Composer takes as many as fit; one is taken here")
     draft.put("seq_len", sheet.integer("max_seq_len", "variables.max_seq_len", into="length"))
+    _deepspeed(sheet)
     _fsdp(sheet)
+    draft.put("tp", sheet.integer("tp_config.tensor_parallel_degree", into="tp"))
     _precision(sheet)
     loader = sheet.text("train_loader.name", into="kind of training")
     if loader is not None and "finetun" in loader.value:
@@ -67,6 +74,10 @@ def read(source: Source, context: Context) -> Draft:
         True,
         "experts, grouped heads and adapters are not read from these keys",
     )
+    kept = tuple(f"model.config_overrides.{key}" for key in LENGTHS)
+    sheet.ignore(kept, False, "does not change the time or memory of a step")
+    why = "the published shape is taken; --model with a config.json of its own settles it"
+    sheet.ignore(("model.config_overrides.*",), True, why)
     sheet.ignore(("*",), False, "does not change the time or memory of a step")
     return draft
 
@@ -78,15 +89,31 @@ def _adapters(sheet: Sheet) -> None:
     if kind is None or kind.value.lower() != "lora":
         return
     keys: dict[str, Any] = {}
-    for key in ("target_modules", "modules_to_save", "layers_to_transform"):
+    for key in ("target_modules", "modules_to_save", "layers_to_transform", "bias"):
         found = sheet.raw(base + key)
         if found is not None:
             sheet.record(*found, "adapters")
             keys[key] = found[1].value
+    dora = sheet.boolean(base + "use_dora", into="magnitudes trained apart (DoRA)")
+    if dora is not None:
+        keys["use_dora"] = dora.value
     rank = sheet.integer(base + "r", into="rank of the adapters")
     keys["r"] = rank.value if rank else 8
     lora = read_lora(keys, sheet.draft.file)
     sheet.draft.put("lora", Given(lora, kind.file, kind.line))
+
+
+def _deepspeed(sheet: Sheet) -> None:
+    """``deepspeed_config`` in place of ``fsdp_config``: Composer passes it on."""
+    base = "deepspeed_config."
+    found = {key: one for key, one in sheet.settings.items() if key.startswith(base)}
+    if not found:
+        return
+    first = next(iter(found.values()))
+    inner = {key.removeprefix(base): one for key, one in found.items() if one.value != "auto"}
+    deepspeed.put_zero(Sheet(inner, sheet.draft))
+    sheet.taken.update(found)
+    sheet.draft.put("engine", Given("deepspeed", first.file, first.line))
 
 
 def _fsdp(sheet: Sheet) -> None:

@@ -66,7 +66,7 @@ class JobTable(_Table):
         le=10**9,
         description="Tokens of a document packed into a sequence; 0 = a sequence is one",
     )
-    loss: Literal["lm", "dpo", "kto", "orpo", "simpo", "reward"] = Field(
+    loss: Literal["lm", "dpo", "kto", "bco", "orpo", "simpo", "reward"] = Field(
         default="lm",
         description="What the loss is of; a pair's two answers are two sequences of the batch",
     )

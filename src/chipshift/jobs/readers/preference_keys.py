@@ -16,6 +16,7 @@ from chipshift.jobs.settings import Sheet, as_boolean
 from chipshift.jobs.shell.resolve import Command
 
 TELLING = (
+    ("bco", ("min_density_ratio", "max_density_ratio", "prompt_sample_size")),
     ("kto", ("desirable_weight", "undesirable_weight", "kto_chosen_weight", "kto_rejected_weight")),
     ("simpo", ("simpo_gamma", "cpo_alpha")),
     ("orpo", ("orpo_alpha",)),
@@ -32,9 +33,9 @@ PLAIN = ("pt", "pretrain", "sft")
 SAMPLED = "training on answers that the model samples"
 
 _PROGRAM = re.compile(
-    r"(?:^|[/_])(online_dpo|dpo|kto|orpo|cpo|simpo|reward_modeling|grpo|ppo|rloo)\w*\.py$"
+    r"(?:^|[/_])(online_dpo|dpo|kto|bco|orpo|cpo|simpo|reward_modeling|grpo|ppo|rloo)\w*\.py$"
 )
-_CONFIG = re.compile(r"(?:^|\.)(DPO|KTO|ORPO|CPO|Reward|GRPO|PPO|RLOO|OnlineDPO)Config$")
+_CONFIG = re.compile(r"(?:^|\.)(DPO|KTO|BCO|ORPO|CPO|Reward|GRPO|PPO|RLOO|OnlineDPO)Config$")
 
 
 def known_loss(name: str) -> str:
@@ -102,7 +103,8 @@ def put_loss(sheet: Sheet, stage: Given[str] | None) -> None:
         draft.note("task", "sft", f"{stage.value} is not known: counted as plain fine-tuning")
     _by_keys(sheet)
     other = known_loss(kind.value) if kind is not None else ""
-    if kind is not None and other and draft.get("loss") in (None, "dpo"):
+    shared = (None, "dpo", "kto") if other == "bco" else (None, "dpo")  # KTOConfig has both
+    if kind is not None and other and draft.get("loss") in shared:
         draft.put("loss", Given(other, kind.file, kind.line))
 
 
@@ -129,7 +131,7 @@ def _by_run(sheet: Sheet) -> tuple[str, str]:
     for key in ("output_dir", "run_name", "hub_model_id"):
         setting = sheet.settings.get(key)
         words = re.split(r"[^a-z]+", str(setting.value).lower()) if setting is not None else []
-        if name := next((n for n in ("kto", "orpo", "simpo", "cpo") if n in words), ""):
+        if name := next((n for n in ("kto", "bco", "orpo", "simpo", "cpo") if n in words), ""):
             return known_loss(name), f", and {key} names {name.upper()}"
     return "dpo", ""
 

@@ -35,7 +35,7 @@ from chipshift.jobs.shell.resolve import Command
 from chipshift.jobs.source import Source
 
 ARGUMENTS = re.compile(
-    r"(?:^|\.)(?:(?:Seq2Seq|SFT|DPO|ORPO|KTO|CPO|(?:Async)?GRPO|Reward|PPO|RLOO|Online\w*|GKD)?"
+    r"(?:^|\.)(?:(?:Seq2Seq|SFT|DPO|ORPO|KTO|BCO|CPO|(?:Async)?GRPO|Reward|PPO|RLOO|Online\w*|GKD)?"
     r"(?:TrainingArguments|Config))$"
 )
 NOT_ARGUMENTS = ("LoraConfig", "BitsAndBytesConfig", "AutoConfig", "GenerationConfig")

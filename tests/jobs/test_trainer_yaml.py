@@ -1,0 +1,110 @@
+"""axolotl's and llm-foundry's YAML beyond what the common cases have."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+
+from chipshift.jobs.job import TrainJob
+from chipshift.jobs.read import read_job
+
+from .test_formats import value_of
+
+AXOLOTL = """
+base_model: Qwen/Qwen2.5-7B-Instruct
+sequence_len: 1024
+micro_batch_size: 4
+gradient_accumulation_steps: 2
+sample_packing: true
+"""
+
+FOUNDRY = """
+max_seq_len: 2048
+model:
+  name: hf_causal_lm
+  pretrained_model_name_or_path: meta-llama/Llama-2-7b-hf
+train_loader:
+  name: text
+optimizer:
+  name: decoupled_adamw
+global_train_batch_size: 128
+device_train_microbatch_size: 2
+precision: amp_bf16
+"""
+
+PEFT = """
+  peft_config:
+    peft_type: LORA
+    r: 8
+    target_modules: [q_proj, v_proj]
+    use_dora: {dora}
+"""
+
+ZERO = """
+deepspeed_config:
+  zero_optimization:
+    stage: 3
+    reduce_bucket_size: auto
+    offload_optimizer:
+      device: cpu
+"""
+
+
+def read(folder: Path, text: str) -> TrainJob:
+    (folder / "job.yaml").write_text(text)
+    return read_job([str(folder / "job.yaml")])
+
+
+def test_axolotl_without_a_dtype_takes_bf16(tmp_path: Path) -> None:
+    assert value_of(read(tmp_path, AXOLOTL), "precision.compute") == "bf16"
+    assert value_of(read(tmp_path, AXOLOTL + "fp16: true\n"), "precision.compute") == "fp16"
+    off = read(tmp_path, AXOLOTL + "bf16: false\n")
+    assert value_of(off, "precision.compute") == "fp32"
+
+
+def test_axolotl_gathers_in_fp8_where_it_says_so(tmp_path: Path) -> None:
+    fp8 = "fp8: true\nfsdp_version: 2\nfsdp_config:\n  reshard_after_forward: true\n"
+    job = read(tmp_path, AXOLOTL + fp8)
+    assert (value_of(job, "precision.compute"), value_of(job, "precision.gather")) == (
+        "fp8",
+        "bf16",
+    )
+    job = read(tmp_path, AXOLOTL + fp8 + "fp8_enable_fsdp_float8_all_gather: true\n")
+    assert value_of(job, "precision.gather") == "fp8"
+
+
+def test_axolotl_experts_have_an_axis_that_replicates_the_rest(tmp_path: Path) -> None:
+    text = AXOLOTL.replace("Qwen2.5-7B-Instruct", "Qwen3-30B-A3B")
+    text += "expert_parallel_size: 2\ndp_shard_size: 2\nfsdp_version: 2\nfsdp_config:\n  a: 1\n"
+    plan = value_of(read(tmp_path, text), "plan")
+    # world = expert_parallel_size × dp_shard_size
+    assert (plan.dp, plan.fsdp, plan.ep, plan.devices) == (2, 2, 2, 4)
+
+
+def test_axolotl_on_ray_has_a_worker_a_device(tmp_path: Path) -> None:
+    ray = "use_ray: true\nray_num_workers: 4\n"
+    assert value_of(read(tmp_path, AXOLOTL + ray), "devices") == 4
+    assert read(tmp_path, AXOLOTL + ray.replace("true", "false")).devices is None
+
+
+@pytest.mark.parametrize("dora", [False, True])
+def test_foundry_passes_dora_on(tmp_path: Path, dora: bool) -> None:
+    peft = PEFT.format(dora=str(dora).lower())
+    job = read(tmp_path, FOUNDRY.replace("\ntrain_loader", peft + "train_loader"))
+    assert job.adapters is not None and job.adapters.dora is dora
+
+
+def test_foundry_with_deepspeed_shards_as_zero_does(tmp_path: Path) -> None:
+    job = read(tmp_path, FOUNDRY + ZERO)
+    assert (job.plan_open, value_of(job, "precision.master")) == ("fsdp", "fp32")
+    assert "cpu_offload" in {flag.kind for flag in job.flags}
+    # without either of them replicas hold it all
+    assert read(tmp_path, FOUNDRY).plan_open == "dp"
+
+
+def test_foundry_overrides_of_a_published_shape_are_said(tmp_path: Path) -> None:
+    more = "\n  config_overrides:\n    num_hidden_layers: 4\n    max_position_embeddings: 2048\n"
+    job = read(tmp_path, FOUNDRY.replace("\ntrain_loader", more + "train_loader"))
+    found = {one.key.rsplit(".", 1)[-1]: one.matters for one in job.ignored}
+    assert (found["num_hidden_layers"], found["max_position_embeddings"]) == (True, False)
