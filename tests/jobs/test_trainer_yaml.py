@@ -6,8 +6,11 @@ from pathlib import Path
 
 import pytest
 
+from chipshift.errors import InputError
+from chipshift.jobs.complete import resolve_machine
 from chipshift.jobs.job import TrainJob
 from chipshift.jobs.read import read_job
+from chipshift.machines.names import parse_machine
 
 from .test_formats import value_of
 
@@ -108,3 +111,47 @@ def test_foundry_overrides_of_a_published_shape_are_said(tmp_path: Path) -> None
     job = read(tmp_path, FOUNDRY.replace("\ntrain_loader", more + "train_loader"))
     found = {one.key.rsplit(".", 1)[-1]: one.matters for one in job.ignored}
     assert (found["num_hidden_layers"], found["max_position_embeddings"]) == (True, False)
+
+
+def test_foundry_cuts_a_devices_share_into_equal_forwards(tmp_path: Path) -> None:
+    # 1536 sequences on 64 devices are 24 each: no more than 20 at once are two forwards of 12;
+    # 128 are 2 each, in one forward although 20 would fit
+    for batch, forwards, each in ((1536, 2, 12.0), (128, 1, 2.0), (2560, 2, 20.0)):
+        text = FOUNDRY.replace("size: 128", f"size: {batch}").replace("size: 2\n", "size: 20\n")
+        plan = value_of(resolve_machine(read(tmp_path, text), parse_machine("h100*64")), "plan")
+        assert (plan.accumulation, plan.microbatch) == (forwards, each)
+    with pytest.raises(InputError, match="does not divide over 64 data-parallel replicas"):
+        uneven = FOUNDRY.replace("size: 128", "size: 100")
+        resolve_machine(read(tmp_path, uneven), parse_machine("h100*64"))
+
+
+def test_deepspeed_without_a_microbatch_runs_a_devices_share_at_once(tmp_path: Path) -> None:
+    for more, each in (("", 8.0), (', "gradient_accumulation_steps": 2', 4.0)):
+        file = tmp_path / "ds.json"
+        file.write_text('{"train_batch_size": 64' + more + ', "zero_optimization": {"stage": 2}}')
+        job = read_job([str(file)], model="llama-2-7b", overrides={"seq_len": "1024"})
+        plan = value_of(resolve_machine(job, parse_machine("h100*8")), "plan")
+        assert (plan.dp, plan.microbatch, plan.accumulation) == (8, each, 64 / 8 / each)
+
+
+def test_deepspeed_layers_that_are_dropped_are_said_to_matter(tmp_path: Path) -> None:
+    file = tmp_path / "ds.json"
+    file.write_text('{"train_batch_size": 64, "progressive_layer_drop": {"enabled": true}}')
+    job = read_job([str(file)], model="llama-2-7b", overrides={"seq_len": "1024"})
+    assert {one.key: one.matters for one in job.ignored}["progressive_layer_drop.enabled"]
+
+
+SWIFT = """{
+  "model": "Qwen/Qwen2.5-7B-Instruct", "model_name": "a-bot", "tuner_type": "lora", "lora_rank": 8,
+  "target_modules": "all-linear", "modules_to_save": "null", "max_length": 2048,
+  "per_device_train_batch_size": 2, "per_gpu_train_batch_size": null, "deepspeed": "zero2"
+}"""
+
+
+def test_swift_names_its_model_by_model_alone(tmp_path: Path) -> None:
+    file = tmp_path / "sft.json"
+    file.write_text(SWIFT)
+    job = read_job([str(file)])
+    assert value_of(job, "model.name") == "qwen2.5-7b" and job.adapters is not None
+    # a key that is null contradicts nothing
+    assert not [one for one in job.ignored if one.matters]

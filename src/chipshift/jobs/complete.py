@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from dataclasses import fields, replace
 from typing import Any, TypeVar
 
@@ -68,6 +69,7 @@ def complete(draft: Draft, files: tuple[str, ...]) -> TrainJob:
         plan=plan,
         plan_open=draft.open_axis,
         batch_open=batch_open,
+        microbatch_rule=_rule(draft),
         uneven_pp=draft.uneven_pp,
         kv_replicated=draft.kv_replicated,
         task=task.value if task else "pretrain",
@@ -128,7 +130,7 @@ def fill(job: TrainJob, devices: int, there: str) -> TrainJob:
         if job.batch_open:
             batch = _with(batch, batch.value * getattr(plan, axis))
         else:
-            plan = replace(plan, accumulation=_accumulation(plan, batch.value, where))
+            plan = _shared(plan, batch.value, job.microbatch_rule, where)
     elif plan.devices != devices:
         raise InputError(
             f"{where}: {_product(plan)} = {plan.devices} devices, but the job runs on {there}; "
@@ -139,10 +141,35 @@ def fill(job: TrainJob, devices: int, there: str) -> TrainJob:
         plan=_with(stated, plan),
         plan_open="",
         batch_open=False,
+        microbatch_rule="exact",
         sequences_per_step=batch,
     )
     check_plan(filled, where)
     return filled
+
+
+def _rule(draft: Draft) -> str:
+    """The rule of the microbatch, where one still has something to fill."""
+    idle = not draft.open_axis or draft.values.get("global_batch") is None
+    stated = draft.get("microbatch") is not None
+    return "exact" if idle or (draft.microbatch_rule == "all" and stated) else draft.microbatch_rule
+
+
+def _shared(plan: Plan, sequences: int, rule: str, where: str) -> Plan:
+    """The plan with its microbatch and accumulation, now that the replicas are known."""
+    replicas = plan.dp * plan.fsdp
+    share = sequences // replicas
+    if rule != "exact" and (sequences % replicas or share < plan.accumulation):
+        raise InputError(
+            f"{where}: a global batch of {sequences} sequences does not divide over {replicas} "
+            "data-parallel replicas; expected a multiple"
+        )
+    if rule == "all":
+        return replace(plan, microbatch=share / plan.accumulation)
+    if rule == "at_most":
+        count = math.ceil(share / plan.microbatch)
+        return replace(plan, accumulation=count, microbatch=share / count)
+    return replace(plan, accumulation=_accumulation(plan, sequences, where))
 
 
 def _accumulation(plan: Plan, sequences: int, where: str) -> int:

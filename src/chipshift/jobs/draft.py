@@ -75,6 +75,7 @@ class Draft:
 
     Attributes:
         open_axis: ``dp`` or ``fsdp``: the axis that takes the devices the others leave, or "".
+        microbatch_rule: ``exact``, ``all`` or ``at_most``: see ``TrainJob``.
         uneven_pp: the framework lets stages hold different numbers of layers.
         kv_replicated: the framework copies key/value heads where tp exceeds them.
         counts_examples: its batch counts examples, each of as many sequences as the loss has
@@ -89,6 +90,7 @@ class Draft:
     format: str
     values: dict[str, Given[Any] | Assumed[Any]] = field(default_factory=dict)
     open_axis: str = ""
+    microbatch_rule: str = "exact"
     uneven_pp: bool = True
     kv_replicated: bool = True
     counts_examples: bool = False
@@ -152,6 +154,8 @@ def join(drafts: list[Draft]) -> Draft:
                     shown = f"the model of {_where(mine)} was taken, its file being named first"
                 first.ignored.append(Ignored(name, value.file, value.line, True, shown))
         first.open_axis = first.open_axis or other.open_axis
+        if first.microbatch_rule == "exact":
+            first.microbatch_rule = other.microbatch_rule
         first.counts_examples = first.counts_examples or other.counts_examples
         first.wanted_model = first.wanted_model or other.wanted_model
         first.uneven_pp = first.uneven_pp and other.uneven_pp

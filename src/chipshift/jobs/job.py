@@ -115,6 +115,9 @@ class TrainJob:
             ``plan_open`` names that one axis, or is "".
         batch_open: the file gives the batch of a replica only: until the open axis is filled,
             ``sequences_per_step`` counts that axis as 1.
+        microbatch_rule: what the global batch makes of the microbatch once the open axis is
+            filled: nothing (``exact``), its share of a replica over ``accumulation`` (``all``), or
+            no more than it, the share being cut into equal forwards (``at_most``).
         devices: devices it runs on now where the file says that but not the chip.
         uneven_pp: the framework lets pipeline stages hold different numbers of layers.
         kv_replicated: the framework copies key/value heads where tp is a multiple of them.
@@ -146,6 +149,7 @@ class TrainJob:
     plan: Stated[Plan] | None = None
     plan_open: str = ""
     batch_open: bool = False
+    microbatch_rule: str = "exact"
     devices: Stated[int] | None = None
     uneven_pp: bool = True
     kv_replicated: bool = True

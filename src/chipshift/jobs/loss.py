@@ -6,8 +6,8 @@ al. 2024 (KTO: answers one by one, and a mismatched one for each to estimate a K
 et al. 2024 (BCO: answers one by one, without it, as an unpaired APO has them); Hong
 et al. 2024 and Meng et al. 2024 (ORPO, SimPO: pairs without a reference); Ouyang et al. 2022 (a
 reward model: pairs under one scalar head). Which passes run without gradient, and how often:
-Hugging Face, TRL, dpo_trainer.py, kto_trainer.py, bco_trainer.py, orpo_trainer.py, cpo_trainer.py and
-reward_trainer.py, 2026.
+Hugging Face, TRL, dpo_trainer.py, kto_trainer.py, bco_trainer.py, orpo_trainer.py, cpo_trainer.py
+and reward_trainer.py, 2026.
 """
 
 from __future__ import annotations

@@ -78,11 +78,13 @@ class Sheet:
         found = [key for key in keys if key in self.settings]
         if not found:
             return None
+        stated = [key for key in found if self.settings[key].value is not None]
+        found = stated + [key for key in found if key not in stated]
         first = found[0]
         self.taken.update(found)
         self.draft.reached.update(key for key in found if self.settings[key].file == "--set")
         for key in found[1:]:
-            if self.settings[key].value != self.settings[first].value:
+            if self.settings[key].value not in (None, self.settings[first].value):
                 setting = self.settings[key]
                 why = f"'{first}' says {self.settings[first].value} and was taken"
                 self.draft.ignored.append(Ignored(key, setting.file, setting.line, True, why))

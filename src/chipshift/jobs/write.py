@@ -70,7 +70,12 @@ def _plan(job: TrainJob) -> dict[str, Any]:
     if job.plan_open:
         table["open"] = job.plan_open
         if not job.batch_open:
-            table.pop("accumulation")
+            if job.microbatch_rule != "exact":
+                table["microbatch_rule"] = job.microbatch_rule
+            if job.microbatch_rule == "all":
+                table.pop("microbatch")
+            else:
+                table.pop("accumulation")
     return table | {"uneven_pp": job.uneven_pp, "kv_replicated": job.kv_replicated}
 
 

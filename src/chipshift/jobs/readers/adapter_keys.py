@@ -34,7 +34,7 @@ def _peft_keys(sheet: Sheet) -> dict[str, Any]:
             keys[key] = on is not None and on.value
             continue
         found = sheet.raw(*spellings)
-        if found is None or found[1].value is None:
+        if found is None or str(found[1].value).lower() in ("none", "null"):
             continue
         sheet.record(*found, "adapters")
         value = found[1].value
@@ -58,7 +58,8 @@ def _peft_keys(sheet: Sheet) -> dict[str, Any]:
 def put_adapters(sheet: Sheet) -> None:
     """LoRA and QLoRA."""
     draft = sheet.draft
-    adapter = sheet.text("adapter", "finetuning_type", "peft_type", into="adapters")
+    kinds = ("adapter", "finetuning_type", "peft_type", "tuner_type", "train_type", "sft_type")
+    adapter = sheet.text(*kinds, into="adapters")
     use = sheet.boolean("use_peft", into="adapters")
     rank = sheet.integer("lora_r", "lora_rank", "lora_alpha_r", "r", into="rank of the adapters")
     keys = _peft_keys(sheet)

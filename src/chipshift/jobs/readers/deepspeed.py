@@ -45,6 +45,7 @@ def read(source: Source, context: Context) -> Draft:
 
 def _batch(sheet: Sheet) -> None:
     draft = sheet.draft
+    draft.microbatch_rule = "all"  # without one: the batch over devices and accumulation
     draft.put("global_batch", sheet.integer("train_batch_size", into="global batch"))
     draft.put(
         "microbatch", sheet.integer("train_micro_batch_size_per_gpu", into="sequences a device")
@@ -109,7 +110,14 @@ def _rest(sheet: Sheet) -> None:
     sheet.flag("activation_partitioning", "activation_checkpointing.partition_activations")
     sheet.flag("compile", "compile.enabled", "compile.deepcompile")
     sheet.ignore(
-        ("pipeline*", "moe*", "compression_training*", "curriculum*", "data_efficiency*"),
+        (
+            "pipeline*",
+            "moe*",
+            "compression_training*",
+            "curriculum*",
+            "data_efficiency*",
+            "progressive_layer_drop*",
+        ),
         True,
         "not read from a DeepSpeed file",
     )

@@ -47,6 +47,7 @@ def read(source: Source, context: Context) -> Draft:
         put_config_model(sheet, {"model_type": "mpt"}, MPT, "mpt")
     else:
         put_model(sheet, context, "model.pretrained_model_name_or_path")
+    draft.microbatch_rule = "at_most"  # Composer cuts a device's share into equal parts
     draft.put("global_batch", sheet.integer("global_train_batch_size", into="global batch"))
     micro = sheet.raw("device_train_microbatch_size", "device_train_grad_accum")
     if micro is not None and str(micro[1].value) != "auto":

@@ -36,6 +36,9 @@ VERSION = re.compile(r"[-_](?:\d{4}|v\d+(?:\.\d+)?|fp8|awq|gptq|int[48]|bnb[-_]4
 
 def put_model(sheet: Sheet, context: Context, *keys: str) -> None:
     """The model by its hub name; one that is not shipped waits for a config.json beside it."""
+    whole = sheet.settings.get("model")
+    if whole is not None and isinstance(whole.value, str) and "/" in whole.value:
+        keys = keys or ("model", "base_model")  # ms-swift's model_name is what the model says it is
     found = sheet.raw(*(keys or MODELS))
     if found is None:
         _put_untrained(sheet, context)

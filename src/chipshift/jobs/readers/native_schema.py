@@ -106,6 +106,10 @@ class PlanTable(_Table):
         default=None, gt=0, le=MOST, description="Sequences a (dp, fsdp) replica a forward"
     )
     accumulation: int | None = Field(default=None, ge=1, le=MOST, description="Forwards a step")
+    microbatch_rule: Literal["exact", "all", "at_most"] = Field(
+        default="exact",
+        description="With an open axis: a replica's share whole (all), or cut equally (at_most)",
+    )
     remat: str = Field(
         default="none", description="none, selective, full, a MaxText policy, offload:..."
     )
