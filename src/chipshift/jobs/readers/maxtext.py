@@ -70,10 +70,12 @@ def read(source: Source, context: Context) -> Draft:
     else:
         sheet = _of_primus(yaml_sheet(source, context, draft), context)
     draft.put("stack", Given("maxtext", source.path))
+    _student(sheet)
     _model(sheet, context)
     _axes(sheet)
     _batch(sheet)
     _precision(sheet)
+    _task(sheet)
     _rest(sheet)
     sheet.close("MaxText")
     return draft
@@ -169,7 +171,11 @@ def _model(sheet: Sheet, context: Context) -> None:
         elif not context.model_named:
             own = str(name[1].value)
             put_model_named(draft, NAMES.get(own, own), name[1])
-        sheet.ignore(("base_*", "head_dim"), False, "model_name gives the shape")
+        over = sheet.boolean("override_model_config", into="keys beat the model's own")
+        changed = over is not None and over.value
+        why = "beats the shape of model_name, which is taken; --model with a config.json settles it"
+        own_shape = ("base_*", "head_dim")
+        sheet.ignore(own_shape, changed, why if changed else "model_name gives the shape")
         return
     if context.model_named:
         return
@@ -216,6 +222,9 @@ def _axes(sheet: Sheet) -> None:
                 value = size.value if size is not None else default
                 if value == 0:
                     raise wrong(key, sheet.settings[key], "a whole number of at least 1, or -1")
+                if value == -1 and field == "ep":
+                    why = f"{key} takes what the slice has left, not known yet: --set ep=N"
+                    draft.note("ep", 1, why)
                 if value == -1 and net == "ici":
                     opened = "dp" if field == "dp" else "fsdp"
                 elif value > 0:
@@ -317,6 +326,37 @@ def _precision(sheet: Sheet) -> None:
         if kind:
             draft.put("compute", Given(kind, quantised.file, quantised.line))
             draft.flag("fp8_recipe", "quantization", quantised.value, quantised.line)
+
+
+def _student(sheet: Sheet) -> None:
+    """Distillation: the student is trained; the teacher's forward pass is said, not counted."""
+    base = "student_overrides."
+    found = {key: one for key, one in sheet.settings.items() if key.startswith(base)}
+    if not found:
+        return
+    for key, one in found.items():
+        sheet.settings[key.removeprefix(base)] = one
+        del sheet.settings[key]
+    teacher = "the teacher's forward pass and weights are not counted"
+    sheet.draft.note("task", "the student alone", teacher)
+    sheet.ignore(("teacher_overrides.*", "distill_*"), True, teacher)
+
+
+def _task(sheet: Sheet) -> None:
+    """``use_sft``, and ``use_dpo`` with the loss of ``dpo.algo``: batches count pairs then."""
+    draft = sheet.draft
+    tuned = sheet.boolean("use_sft", into="kind of training")
+    if tuned is not None and tuned.value:
+        draft.put("task", Given("sft", tuned.file, tuned.line))
+    pairs = sheet.boolean("use_dpo", into="kind of training")
+    if pairs is None or not pairs.value:
+        return
+    draft.counts_examples = True
+    draft.put("task", Given("sft", pairs.file, pairs.line))
+    named = sheet.text("dpo.algo", into="loss", choices=("dpo", "orpo"))
+    draft.put("loss", named or Given("dpo", pairs.file, pairs.line))
+    held = draft.get("weights")
+    draft.assume("reference", held, "the reference is kept in the dtype of the weights")
 
 
 def _custom(sheet: Sheet) -> str:

@@ -1,0 +1,51 @@
+"""MaxText's fine-tuning, preferences and distillation, and an expert axis that is left open."""
+
+from pathlib import Path
+
+from chipshift.jobs.job import TrainJob
+from chipshift.jobs.read import read_job
+
+from .test_formats import value_of
+
+BASE = "model_name: qwen3-0.6b\nper_device_batch_size: 2\nmax_target_length: 512\n"
+
+
+def read(folder: Path, text: str) -> TrainJob:
+    (folder / "job.yml").write_text(text)
+    return read_job([str(folder / "job.yml")])
+
+
+def test_supervised_fine_tuning(tmp_path: Path) -> None:
+    assert read(tmp_path, BASE + "use_sft: true\n").task == "sft"
+    assert read(tmp_path, BASE + "use_sft: false\n").task == "pretrain"
+
+
+def test_preferences_count_pairs_and_keep_a_reference(tmp_path: Path) -> None:
+    job = read(tmp_path, BASE + "use_dpo: true\ndpo:\n  algo: dpo\n")
+    assert (job.loss, job.reference) == ("dpo", "fp32")
+    assert value_of(job, "plan.microbatch") == 4  # two pairs
+    job = read(tmp_path, BASE + "use_dpo: true\ndpo:\n  algo: orpo\n")
+    assert (job.loss, job.reference) == ("orpo", "none")
+
+
+def test_distillation_trains_the_student(tmp_path: Path) -> None:
+    text = BASE.replace("model_name", "student_overrides:\n  model_name")
+    text += "teacher_overrides:\n  model_name: qwen3-8b\ndistill_alpha: 0.6\n"
+    job = read(tmp_path, text)
+    assert value_of(job, "model.name") == "qwen3-0.6b"
+    matters = {one.key for one in job.ignored if one.matters}
+    assert {"teacher_overrides.model_name", "distill_alpha"} <= matters
+
+
+def test_keys_that_beat_a_named_models_shape_matter(tmp_path: Path) -> None:
+    heads = BASE + "base_num_query_heads: 8\n"
+    for more, on in (("", False), ("override_model_config: true\n", True)):
+        found = {one.key: one.matters for one in read(tmp_path, heads + more).ignored}
+        assert found["base_num_query_heads"] is on
+
+
+def test_an_open_expert_axis_is_said(tmp_path: Path) -> None:
+    text = BASE.replace("qwen3-0.6b", "mixtral-8x7b")
+    job = read(tmp_path, text + "ici_fsdp_parallelism: 1\nici_expert_parallelism: -1\n")
+    assert any("--set ep=N" in why for what, _, why in job.assumed if what == "ep")
+    assert job.plan_open == "fsdp"
