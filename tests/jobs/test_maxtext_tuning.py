@@ -49,3 +49,10 @@ def test_an_open_expert_axis_is_said(tmp_path: Path) -> None:
     job = read(tmp_path, text + "ici_fsdp_parallelism: 1\nici_expert_parallelism: -1\n")
     assert any("--set ep=N" in why for what, _, why in job.assumed if what == "ep")
     assert job.plan_open == "fsdp"
+
+
+def test_a_scale_of_one_does_not_matter(tmp_path: Path) -> None:
+    for scale in (1, 2):
+        job = read(tmp_path, BASE + f"global_parameter_scale: {scale}\n")
+        found = {one.key: one.matters for one in job.ignored}
+        assert found["global_parameter_scale"] is (scale != 1)

@@ -155,3 +155,8 @@ def test_swift_names_its_model_by_model_alone(tmp_path: Path) -> None:
     assert value_of(job, "model.name") == "qwen2.5-7b" and job.adapters is not None
     # a key that is null contradicts nothing
     assert not [one for one in job.ignored if one.matters]
+
+
+def test_a_hub_of_checkpoints_is_its_model(tmp_path: Path) -> None:
+    text = AXOLOTL.replace("Qwen/Qwen2.5-7B-Instruct", "HuggingFaceTB/SmolLM3-3B-checkpoints")
+    assert value_of(read(tmp_path, text), "model.name") == "smollm3-3b"

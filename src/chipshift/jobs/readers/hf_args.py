@@ -30,7 +30,9 @@ LENGTHS = (
 )
 MODELS = ("model_name_or_path", "model_id", "base_model", "model_name", "model", "model_path")
 
-VERSION = re.compile(r"[-_](?:\d{4}|v\d+(?:\.\d+)?|fp8|awq|gptq|int[48]|bnb[-_]4bit)$", re.I)
+VERSION = re.compile(
+    r"[-_](?:\d{4}|v\d+(?:\.\d+)?|fp8|awq|gptq|int[48]|bnb[-_]4bit|checkpoints)$", re.I
+)
 """What follows a model's name without changing its architecture: ``Qwen3-4B-Instruct-2507``."""
 
 

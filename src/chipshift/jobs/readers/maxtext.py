@@ -388,6 +388,9 @@ def _rest(sheet: Sheet) -> None:
     sheet.flag("cpu_offload", "optimizer_memory_host_offload")
     sheet.flag("cpu_offload", "parameter_memory_host_offload")
     sheet.flag("packed_documents", "packing")
+    scale = sheet.settings.get("global_parameter_scale")
+    if scale is not None and str(scale.value) == "1":
+        sheet.ignore(("global_parameter_scale",), False, "1 leaves the shape as it is")
     sheet.ignore(
         ("shard_optimizer_over_data", "custom_mesh*", "global_parameter_scale", "capacity_factor"),
         True,
