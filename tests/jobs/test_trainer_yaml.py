@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 from pathlib import Path
 
 import pytest
@@ -11,6 +12,7 @@ from chipshift.jobs.complete import resolve_machine
 from chipshift.jobs.job import TrainJob
 from chipshift.jobs.read import read_job
 from chipshift.machines.names import parse_machine
+from tests.cli.call import call
 
 from .test_formats import value_of
 
@@ -160,3 +162,11 @@ def test_swift_names_its_model_by_model_alone(tmp_path: Path) -> None:
 def test_a_hub_of_checkpoints_is_its_model(tmp_path: Path) -> None:
     text = AXOLOTL.replace("Qwen/Qwen2.5-7B-Instruct", "HuggingFaceTB/SmolLM3-3B-checkpoints")
     assert value_of(read(tmp_path, text), "model.name") == "smollm3-3b"
+
+
+def test_the_reading_gives_no_microbatch_that_only_the_machine_tells(tmp_path: Path) -> None:
+    file = tmp_path / "ds.json"
+    file.write_text('{"train_batch_size": 64, "zero_optimization": {"stage": 2}}')
+    found = call("read", str(file), "--model", "llama-2-7b", "--set", "seq_len=1024", "--json")
+    plan = json.loads(found.out)["plan"]
+    assert (plan["dp"], plan["microbatch"], plan["accumulation"]) == (None, None, 1)

@@ -129,8 +129,8 @@ def _plan(job: TrainJob) -> dict[str, Any]:
     table["order"] = list(job.plan.value.order)
     if job.plan_open:
         table[job.plan_open] = None
-        if not job.batch_open:
-            table["accumulation"] = None
+        if not job.batch_open:  # the machine tells one of them
+            table["microbatch" if job.microbatch_rule == "all" else "accumulation"] = None
     return table
 
 
