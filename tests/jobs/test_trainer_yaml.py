@@ -168,5 +168,5 @@ def test_the_reading_gives_no_microbatch_that_only_the_machine_tells(tmp_path: P
     file = tmp_path / "ds.json"
     file.write_text('{"train_batch_size": 64, "zero_optimization": {"stage": 2}}')
     found = call("read", str(file), "--model", "llama-2-7b", "--set", "seq_len=1024", "--json")
-    plan = json.loads(found.out)["plan"]
+    plan = json.loads(found.out)["job"]["plan"]
     assert (plan["dp"], plan["microbatch"], plan["accumulation"]) == (None, None, 1)
