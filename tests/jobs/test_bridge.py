@@ -100,3 +100,124 @@ def test_every_recipe_is_read_or_its_model_asked_for(tmp_path: Path, name: str) 
         assert library()[name].model in str(error)
         read = read_job([str(tmp_path / "train.py")], model="deepseek-v3")
     assert read.sequences_per_step.value == int(library()[name].settings["global_batch_size"])
+
+
+FAMILY = """from megatron.bridge.recipes.llama import llama3_8b_pretrain_config
+from megatron.bridge.perf_recipes.llama.common import _perf_precision, _with_global_batch_size
+
+
+def _optimizer(cfg):
+    cfg.optimizer.exp_avg_dtype = "bf16"
+
+
+def llama3_8b_pretrain_8gpu_b200_bf16_config():
+    cfg = llama3_8b_pretrain_config()
+    cfg.mixed_precision = _perf_precision("bf16")
+    cfg.model.tensor_model_parallel_size = 2
+    cfg.model.context_parallel_size = 1
+    cfg.train.global_batch_size = 128
+    _optimizer(cfg)
+    return cfg
+
+
+def llama3_8b_pretrain_64gpu_b200_bf16_config():
+    cfg = _with_global_batch_size(llama3_8b_pretrain_8gpu_b200_bf16_config(), 1024)
+    return cfg
+"""
+
+
+@pytest.mark.parametrize(("devices", "batch"), [(8, 128), (64, 1024)])
+def test_a_recipe_is_what_it_is_built_on_and_its_own_name(
+    tmp_path: Path, devices: int, batch: int
+) -> None:
+    """The base is a library recipe for 2 H100s; a helper of the file sets the moments' dtype."""
+    recipe = f"llama3_8b_pretrain_{devices}gpu_b200_bf16_config"
+    read = job(tmp_path, FAMILY, "llama3.py", recipe=recipe)
+    assert read.machine is not None and read.machine.value == f"b200*{devices}"
+    assert read.sequences_per_step.value == batch
+    assert read.plan is not None and read.plan.value.tp == 2
+    precision = read.precision.value
+    assert (precision.moments, precision.gradients, precision.reduce) == ("bf16", "bf16", "bf16")
+
+
+def test_helpers_are_no_recipes(tmp_path: Path) -> None:
+    text = FAMILY.split("def llama3_8b_pretrain_64gpu")[0]
+    assert job(tmp_path, text, "llama3.py").sequences_per_step.value == 128
+    with pytest.raises(InputError, match=r"holds 2 recipes \(llama3_8b_pretrain_8gpu"):
+        job(tmp_path, FAMILY, "llama3.py")
+
+
+OVERRIDES = """
+model:
+  seq_length: 2048
+  tensor_model_parallel_size: 4
+train:
+  global_batch_size: 32
+  micro_batch_size: 2
+ddp:
+  grad_reduce_in_fp32: false
+logger:
+  log_interval: 10
+"""
+LAUNCHER = """#!/bin/bash
+#SBATCH --nodes=4
+#SBATCH --gres=gpu:4
+export CONFIG=conf/over.yaml
+srun bash -c 'torchrun --nproc_per_node 4 --nnodes 4 train.py --config-file $CONFIG'
+"""
+
+
+@pytest.mark.parametrize("order", [("train.py", "over.yaml"), ("over.yaml", "train.py")])
+@pytest.mark.parametrize("launched", [False, True])
+def test_yaml_is_laid_over_the_recipe(
+    tmp_path: Path, order: tuple[str, str], launched: bool
+) -> None:
+    (tmp_path / "train.py").write_text(IMPORTED)
+    (tmp_path / "over.yaml").write_text(OVERRIDES)
+    (tmp_path / "run.sh").write_text(LAUNCHER)
+    names = ("run.sh", *order) if launched else order
+    read = read_job([str(tmp_path / name) for name in names])
+    assert (read.sequences_per_step.value, read.seq_len.value) == (32, 2048)
+    assert read.plan is not None
+    assert (read.plan.value.tp, read.plan.value.microbatch) == (4, 2)
+    assert (read.precision.value.gradients, read.precision.value.master) == ("bf16", "fp32")
+
+
+def test_a_variable_s_default_is_its_value_and_a_layout_is_not_even(tmp_path: Path) -> None:
+    """61 layers over 8 stages, as the library's layout has them."""
+    text = """import os
+from megatron.bridge import AutoBridge
+from megatron.bridge.recipes.common import _sft_common
+from megatron.bridge.recipes.deepseek.deepseek_v3 import (
+    set_deepseek_v3_pipeline_model_parallel_layout,
+)
+
+TENSOR = int(os.environ.get("TENSOR", "8"))
+MODEL = os.getenv("MODEL", "moonshotai/Kimi-K2-Base")
+
+
+def kimi_sft_config():
+    cfg = _sft_common()
+    cfg.model = AutoBridge.from_hf_pretrained(MODEL).to_megatron_provider()
+    cfg.model.tensor_model_parallel_size = TENSOR
+    cfg.model.pipeline_model_parallel_size = 8
+    cfg.model.seq_length = 4096
+    set_deepseek_v3_pipeline_model_parallel_layout(cfg.model)
+    cfg.train.global_batch_size = 64
+    cfg.train.micro_batch_size = 1
+    return cfg
+"""
+    read = job(tmp_path, text, "kimi.py")
+    assert (read.model.name, read.task) == ("kimi-k2", "sft")
+    assert read.plan is not None
+    assert (read.plan.value.tp, read.plan.value.pp) == (8, 8)
+
+
+def test_modules_named_for_recomputing_are_recomputed(tmp_path: Path) -> None:
+    """The granularity may stand in a helper of another file."""
+    text = IMPORTED.replace(
+        "    pretrain(", '    cfg.model.recompute_modules = ["core_attn"]\n    pretrain('
+    )
+    read = job(tmp_path, text, "train.py")
+    assert ("recompute_granularity", "selective") in [(a, b) for a, b, _ in read.assumed]
+    assert read.plan is not None and read.plan.value.remat == "selective"

@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import ast
 import math
+import re
 import warnings
 from collections.abc import Iterator
 from dataclasses import dataclass, field
@@ -26,6 +27,10 @@ PARSED = (
     *("self.hparams", "self.config", "self.cfg"),
 )
 """What scripts call the outcome of ``parse_args()``, and a module its own hyperparameters."""
+
+
+ENVIRONMENT = ("os.environ.get", "os.getenv", "environ.get", "getenv")
+"""Calls that take a variable's default where nothing sets it."""
 
 
 class Unknown(str):
@@ -318,8 +323,12 @@ def _known_call(node: ast.Call, module: Module, depth: int) -> Any:
         return {k.arg: evaluate(k.value, module, depth + 1) for k in node.keywords if k.arg}
     if name in ("int", "float", "str") and len(node.args) == 1:
         value = evaluate(node.args[0], module, depth + 1)
+        if name == "int" and type(value) is str and re.fullmatch(r"[+-]?\d{1,15}", value.strip()):
+            return int(value)
         cut = name == "int" and isinstance(value, float) and math.isfinite(value)
         return int(value) if cut else value  # towards zero, as Python does
+    if name in ENVIRONMENT and len(node.args) == 2:
+        return evaluate(node.args[1], module, depth + 1)
     return Unknown(f"{name or 'call'}()")
 
 

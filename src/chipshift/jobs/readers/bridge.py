@@ -12,7 +12,6 @@ from collections.abc import Iterable
 from dataclasses import replace
 from typing import Any
 
-from chipshift.errors import InputError, nearest
 from chipshift.jobs import python_tree
 from chipshift.jobs.context import Context
 from chipshift.jobs.draft import DEGREES, Draft
@@ -20,6 +19,7 @@ from chipshift.jobs.job import Assumed, Given
 from chipshift.jobs.launch import CHIPS
 from chipshift.jobs.overrides import typed
 from chipshift.jobs.readers.bridge_library import ADAPTERS, LibraryRecipe, library
+from chipshift.jobs.readers.bridge_scope import overrides_beside, scope_of
 from chipshift.jobs.readers.hf_args import put_model_named
 from chipshift.jobs.readers.megatron_core import (
     PASSED,
@@ -44,7 +44,9 @@ def read_recipe(source: Source, context: Context) -> Draft:
     draft = Draft(source.path, "megatron-bridge", uneven_pp=False)
     draft.pads_vocab = "megatron.bridge" not in source.text  # Bridge keeps the checkpoint's rows
     module = python_tree.parse(source)
-    name, scope = _scope(module, context, source.path)
+    here, scope = scope_of(module, context, source.path)
+    _named_machine(draft, here)
+    name = here
     settings: dict[str, Setting] = {}
     nodes: dict[str, Setting] = {}
     model, found = "", None
@@ -69,7 +71,10 @@ def read_recipe(source: Source, context: Context) -> Draft:
             if tensor is not None and tensor.value not in (None, 1):
                 settings["sequence-parallel"] = Setting(True, source.path, tensor.line)
         elif last == "from_hf_pretrained" and call.arguments:
-            model = str(call.arguments[0])
+            stated = call.arguments[0]
+            model = model if isinstance(stated, python_tree.Unknown) else str(stated)
+        elif last.endswith("pipeline_model_parallel_layout"):
+            draft.uneven_pp = True  # worked out when it runs
         elif last in module.imported and module.imported[last] in library():
             pass
         elif _MODEL.match(last) and ("config" in last or "recipe" in last):
@@ -77,9 +82,16 @@ def read_recipe(source: Source, context: Context) -> Draft:
         elif last == "_perf_precision" or last.endswith(("mixed_precision", "bf16_mixed")):
             words = str(call.arguments[0]) if call.arguments else last
             put_precision(settings, words, Setting(words, source.path, call.line))
+            if last == "_perf_precision":  # the library's, of its benchmarks
+                settings["grad-reduce-in-bf16"] = Setting(True, source.path, call.line)
         for key, setting in call.keywords.items():
             _keep(settings, nodes, key, setting)
-    for path, setting in scope.attributes.items():
+    _assigned(draft, settings, nodes, scope)
+    for call in module.functions.get(here, scope).calls:  # over what the recipe is built on
+        if call.name == "_with_global_batch_size" and len(call.arguments) > 1:
+            size = Setting(call.arguments[1], source.path, call.line)
+            _keep(settings, nodes, "global_batch_size", size)
+    for path, setting in overrides_beside(context).items():
         _keep(settings, nodes, path.rsplit(".", 1)[-1], setting)
     sheet = Sheet(nodes, draft)
     draft.put("nodes", sheet.integer("num_nodes", into="nodes"))
@@ -89,8 +101,28 @@ def read_recipe(source: Source, context: Context) -> Draft:
     if found is not None:
         _from_nemo(draft, settings, found)
     _magnitudes(draft, scope.calls)
+    if re.search(r"sft|finetune", here):
+        draft.assume("task", "sft", f"the recipe's name, {here}")
     finish(draft, context, settings, name, model)
     return draft
+
+
+def _assigned(
+    draft: Draft,
+    settings: dict[str, Setting],
+    nodes: dict[str, Setting],
+    scope: python_tree.Module,
+) -> None:
+    """``cfg.model.tensor_model_parallel_size = 2`` and the like, in the file's order."""
+    for path, setting in scope.attributes.items():
+        if path.endswith("pipeline_model_parallel_layout") and setting.value is not None:
+            draft.uneven_pp = True
+        _keep(settings, nodes, path.rsplit(".", 1)[-1], setting)
+    named = settings.get("recompute-modules")
+    if named is not None and "recompute-granularity" not in settings:
+        settings["recompute-granularity"] = Setting("selective", named.file, named.line)
+        why = "modules are named; what helpers of other files set is not seen"
+        draft.note("recompute_granularity", "selective", why)
 
 
 def finish(
@@ -192,6 +224,10 @@ def _keep(
     elif isinstance(value, python_tree.Unknown):
         if key in ("mixed_precision", "precision_config", "plugins") and _PRECISION.search(value):
             put_precision(settings, str(value), setting)
+    elif key == "grad_reduce_in_fp32":  # else in the dtype of the weights
+        settings.pop("grad-reduce-in-bf16", None)
+        if value is False:
+            settings["grad-reduce-in-bf16"] = Setting(True, setting.file, setting.line)
     elif key == "use_mcore_fsdp" and value is True:
         settings["use-megatron-fsdp"] = setting
         settings["data-parallel-sharding-strategy"] = Setting(
@@ -203,34 +239,6 @@ def _keep(
         if value is None or value is False:  # a library's own setting taken back
             settings.pop(argument_of(key), None)
         pass_on(settings, key, setting)
-
-
-def _scope(
-    module: python_tree.Module, context: Context, file: str
-) -> tuple[str, python_tree.Module]:
-    """One recipe of the file: the only one, the one ``--set recipe=`` names, or the first."""
-    recipes = {
-        name: scope
-        for name, scope in module.functions.items()
-        if any(path.rsplit(".", 1)[-1] in PASSED for path in scope.attributes)
-        or any(set(call.keywords) & PASSED for call in scope.calls)
-    }
-    wanted = context.overrides.variable("recipe")
-    if wanted is not None:
-        if wanted not in recipes:
-            raise InputError(
-                f"{file} has no recipe '{wanted}'{nearest(wanted, list(recipes))} "
-                f"({len(recipes)} there)"
-            )
-        return wanted, recipes[wanted]
-    if len(recipes) > 1:
-        names = ", ".join(list(recipes)[:4])
-        raise InputError(
-            f"{file} holds {len(recipes)} recipes ({names} ...); expected --set recipe=NAME"
-        )
-    if recipes:
-        return next(iter(recipes.items()))
-    return file.rsplit("/", 1)[-1].removesuffix(".py"), module
 
 
 def _recipe_model(draft: Draft, context: Context, words: str) -> None:

@@ -14,6 +14,7 @@ from chipshift.jobs.draft import Draft, join
 from chipshift.jobs.launch import put_environment, put_machine, read_launch
 from chipshift.jobs.overrides import Overrides
 from chipshift.jobs.readers.accelerate_command import launched
+from chipshift.jobs.readers.bridge_scope import is_overrides
 from chipshift.jobs.readers.preference_keys import put_program
 from chipshift.jobs.shell.resolve import Command
 from chipshift.jobs.source import Source
@@ -63,8 +64,9 @@ def _named(command: Command, context: Context, file: str) -> list[Draft]:
     places = {key: (file, line) for key, (_, line) in pairs.items()}
     for key in context.overrides.given:
         places.pop(key, None)
+    scripts = any(name.endswith(".py") for name in names)
     for name, source in sources:
-        if source is None or name.endswith(".sh"):
+        if source is None or name.endswith(".sh") or (scripts and is_overrides(source)):
             continue
         laid = Overrides({**texts, **context.overrides.given}, places)
         own = replace(context, overrides=laid)
