@@ -10,6 +10,7 @@ from chipshift.errors import InputError
 from chipshift.jobs.job import TrainJob
 from chipshift.jobs.read import read_job
 from chipshift.jobs.readers.nemo_library import nemo_library
+from chipshift.models.count import params
 
 HEAD = "import nemo_run as run\nfrom nemo.collections import llm\n"
 
@@ -134,3 +135,22 @@ def test_every_recipe_is_read_or_its_model_asked_for(tmp_path: Path, name: str) 
     model_parallel = degrees["tp"] * degrees["pp"] * degrees["cp"]
     assert found.dp * found.fsdp * model_parallel == of_node * nodes
     assert job.sequences_per_step.value == int(recipe.library.settings["global_batch_size"])
+
+
+def test_nemo_1_states_a_vocabulary_and_biases_of_its_own(tmp_path: Path) -> None:
+    """Llama 2 7B's shape with Qwen's vocabulary and biases is not Llama 2 7B."""
+    file = tmp_path / "qwen.yaml"
+    file.write_text(
+        "trainer:\n  num_nodes: 1\n  devices: 8\n  precision: bf16\nmodel:\n"
+        "  micro_batch_size: 1\n  global_batch_size: 8\n  tensor_model_parallel_size: 1\n"
+        "  pipeline_model_parallel_size: 1\n  encoder_seq_length: 4096\n  num_layers: 32\n"
+        "  hidden_size: 4096\n  ffn_hidden_size: 11008\n  num_attention_heads: 32\n"
+        "  override_vocab_size: 151936\n  make_vocab_size_divisible_by: 128\n  bias: false\n"
+        "  qkv_bias: true\n  activation: fast-swiglu\n  normalization: rmsnorm\n"
+        "  position_embedding_type: rope\n  share_embeddings_and_output_weights: false\n"
+    )
+    model = read_job([str(file)]).model
+    assert model.vocab == 151936  # 1187 · 128: no rows are added
+    # 32 layers of 4·4096² + 3·4096·11008 + 3·4096 biases + 2·4096 norms; two of 151936·4096; a norm
+    layer = 4 * 4096**2 + 3 * 4096 * 11008 + 3 * 4096 + 2 * 4096
+    assert params(model) == 32 * layer + 2 * 151936 * 4096 + 4096
