@@ -16,11 +16,11 @@ from chipshift.estimate.columns import Columns
 from chipshift.estimate.cuts import weight_cuts
 from chipshift.estimate.setting import Setting
 from chipshift.estimate.stage import device_params, heaviest_kind
-from chipshift.estimate.work import absent, plus
+from chipshift.estimate.work import absent
 from chipshift.models.model import MoeMlp
 from chipshift.models.ops import Cut, Op, layer_ops
 from chipshift.parallel.remat import Policy
-from chipshift.worked import formula, plain, rename
+from chipshift.worked import formula, rename
 
 Number = Any
 
@@ -39,7 +39,6 @@ class Sizes:
         whole: those of them that are gathered over tp.
         hidden: recomputed results of the dense (or shared) feed-forward's first matmuls, and two
             tensors of its width more: the activation and its gradient.
-        ahead: one of the recomputed tensors of the dense feed-forward.
         rows: of one copy of all rows sent to experts.
         spare_rows: copies of them more for tiles that are not full, fewer where they are kept.
         resharded: the gradient of latent attention's keys and values, gathered over fsdp and cp for
@@ -52,7 +51,6 @@ class Sizes:
     streams: Number
     whole: Number
     hidden: Number
-    ahead: Number
     rows: Number
     spare_rows: Number
     up: Number
@@ -160,21 +158,6 @@ def gathered_at_loss(tokens: Number, width: Number, sp: Number) -> Number:
     return 2 * tokens * width * (np.where(sp > 1, 1.0, 0.0) + np.where(sp > 2, 1.5, 0.0))
 
 
-def ahead_bytes(s: Setting, c: Columns, policy: Policy, w: Any) -> Number:
-    """Bytes of layers that stand alone in their segment, 0.0 without such a layer.
-
-    Such a layer is no loop of its own: XLA runs what it recomputes of it, up to the first tensor of
-    the feed-forward, as early as the loss.
-    """
-    held: Number = 0.0
-    for kind, (_, count) in enumerate(s.model.layers):
-        if float(plain(count)) != 1.0 or kind == heaviest_kind(s):
-            continue
-        found = sizes(s, c, policy, w, kind)
-        held = plus(held, alive_bytes(found.attention, found.ahead))
-    return held if absent(held) else rename(held, "recomputed_ahead_bytes")
-
-
 def sizes(s: Setting, c: Columns, policy: Policy, w: Any, kind: int) -> Sizes:
     """The tensors of one kind of layer."""
     layer, _ = s.model.layers[kind]
@@ -192,7 +175,6 @@ def sizes(s: Setting, c: Columns, policy: Policy, w: Any, kind: int) -> Sizes:
     for name in ("mlp", "shared"):
         if f"{name}_up" in ops:
             hidden = hidden + _hidden(ops, name, keeps)
-    ahead = 0.0 if "mlp_up" not in ops or keeps["up"] else ops["mlp_down"].m * ops["mlp_down"].k
     rows: Number = 0.0
     activated: Number = 0.0
     spare: Number = 0.0
@@ -210,7 +192,7 @@ def sizes(s: Setting, c: Columns, policy: Policy, w: Any, kind: int) -> Sizes:
         width = op.heads * (a.head_dim - rope + a.v_head_dim)
         resharded = resharded_elements(op.q_tokens * width, rank, c.fsdp * c.cp, c.tp, c.cp, c.ep)
     held = _attention(c, ops, stored, keeps)
-    return Sizes(held, streams, whole, hidden, ahead, rows, spare, up, activated, resharded)
+    return Sizes(held, streams, whole, hidden, rows, spare, up, activated, resharded)
 
 
 def _hidden(ops: dict[str, Op], name: str, keeps: dict[str, bool]) -> Number:

@@ -7,7 +7,7 @@ from typing import Any
 
 import numpy as np
 
-from chipshift.estimate.backward import ahead_bytes, backward, gathered_at_loss
+from chipshift.estimate.backward import backward, gathered_at_loss
 from chipshift.estimate.columns import Choice, Columns
 from chipshift.estimate.cuts import (
     Params,
@@ -121,8 +121,6 @@ def _stage_parts(s: Setting, c: Columns, choice: Choice, policy: Policy, counts:
         stored = stored + rename(working.around + working.feed_forward, "layer_backward_bytes")
     elif moment.backward:
         stored = stored + _working(s, policy, w)
-    if alone:
-        stored = plus(stored, ahead_bytes(s, c, policy, w))
     if moment in PLANNED and moment.loss:
         stream = rename(w.tokens * s.model.d_model / w.sp, "stream_elements")
         beside_logits = memory.working_bytes(0.0, stream, s.stack.streams_at_loss)

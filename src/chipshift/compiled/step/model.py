@@ -302,12 +302,15 @@ def hidden_states(mesh: Mesh, cfg: Config, params: dict[str, Any], ids_BS: Any) 
         keep = offloading(kept, moved)
     else:
         keep = jax.checkpoint_policies.save_only_these_names(*kept)
-    for (unit, _), stacked in zip(cfg.segments, params["segments"], strict=True):
+    for (unit, repeats), stacked in zip(cfg.segments, params["segments"], strict=True):
+        # A loop keeps forward and backward pass apart; without one XLA would make their gathers one
+        # and keep what is gathered.
+        alone = repeats == 1
 
-        def body(x: Any, weights: Any, unit: Any = unit) -> tuple[Any, None]:
+        def body(x: Any, weights: Any, unit: Any = unit, alone: bool = alone) -> tuple[Any, None]:
             for block, one in zip(unit, weights, strict=True):
                 run = partial(layer, mesh, cfg, block)
-                x = jax.checkpoint(run, policy=keep, prevent_cse=False)(one, x)
+                x = jax.checkpoint(run, policy=keep, prevent_cse=alone)(one, x)
             return x, None
 
         x, _ = jax.lax.scan(body, x, stacked)
