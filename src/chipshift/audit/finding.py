@@ -16,6 +16,10 @@ Confidence = Literal["sure", "likely", "possible"]
 Basis = Literal["job", "measurement", "unknown"]
 
 TARGETS: tuple[Target, ...] = ("jax", "torchax", "torchtpu", "torch_xla", "neuron")
+TORCH: tuple[Target, ...] = ("torchax", "torchtpu", "torch_xla", "neuron")
+"""The ways to run PyTorch code, of the targets."""
+LAZY: tuple[Target, ...] = ("torch_xla",)
+"""The target that records operations and runs them when a step is marked."""
 TOPICS: tuple[Topic, ...] = ("kernels", "shapes", "topology", "other")
 SEVERITIES: tuple[Severity, ...] = ("blocker", "high", "medium", "low")
 """Worst first, so that an index compares: a smaller one is worse."""

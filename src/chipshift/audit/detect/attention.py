@@ -5,13 +5,10 @@ from __future__ import annotations
 import ast
 import re
 
-from chipshift.audit.finding import Target
+from chipshift.audit.finding import TORCH
 from chipshift.audit.names import tail, text, walk
 from chipshift.audit.reader import Reader
 from chipshift.audit.registry import Detectors
-
-TORCH: tuple[Target, ...] = ("torchax", "torchtpu", "torch_xla", "neuron")
-SCORES = re.compile(r"^[^,]*?(\w)(\w+),\s*\w+->\w+$")
 
 
 def flash_name(reader: Reader, node: ast.Constant, value: str) -> None:

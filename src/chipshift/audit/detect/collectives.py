@@ -6,12 +6,11 @@ import ast
 import re
 
 from chipshift.audit import guards as g
-from chipshift.audit.finding import Target
+from chipshift.audit.finding import TORCH
 from chipshift.audit.names import tail, text, words
 from chipshift.audit.reader import Reader
 from chipshift.audit.registry import Detectors
 
-TORCH: tuple[Target, ...] = ("torchax", "torchtpu", "torch_xla", "neuron")
 NCCL = "nccl-backend"
 
 

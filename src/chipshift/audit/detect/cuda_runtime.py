@@ -5,13 +5,12 @@ from __future__ import annotations
 import ast
 import re
 
-from chipshift.audit.finding import Target
+from chipshift.audit.finding import TORCH
 from chipshift.audit.kinds import ARRAY
 from chipshift.audit.names import tail, text, words
 from chipshift.audit.reader import Reader
 from chipshift.audit.registry import Detectors
 
-TORCH: tuple[Target, ...] = ("torchax", "torchtpu", "torch_xla", "neuron")
 RAISING_MEMORY = words(
     """reset_peak_memory_stats mem_get_info set_per_process_memory_fraction memory_snapshot
     reset_max_memory_allocated"""

@@ -6,13 +6,12 @@ import ast
 import re
 
 from chipshift.audit import guards as g
-from chipshift.audit.finding import Target
+from chipshift.audit.finding import TORCH, Target
 from chipshift.audit.names import tail, text, walk
 from chipshift.audit.reader import Reader
 from chipshift.audit.registry import Detectors
 from chipshift.audit.syntax import DEFS
 
-TORCH: tuple[Target, ...] = ("torchax", "torchtpu", "torch_xla", "neuron")
 STRINGS: tuple[Target, ...] = ("torchtpu", "torch_xla", "neuron")
 """torchax alone takes the strings for its own device."""
 PIN = "cuda-device-pin"

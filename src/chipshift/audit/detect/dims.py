@@ -5,7 +5,7 @@ from __future__ import annotations
 import ast
 import re
 
-from chipshift.audit.names import tail, text, walk, words
+from chipshift.audit.names import tail, text, walk
 from chipshift.audit.reader import Reader
 from chipshift.audit.registry import Detectors
 from chipshift.audit.syntax import DEFS, defaults
@@ -24,7 +24,6 @@ HEAD_DIM = re.compile(
     r"|d_kv|attention_head_dim|qk_head_dim|key_size)$"
 )
 VOCAB = re.compile(r"^(vocab_size|n_vocab|vocab|padded_vocab_size|VOCAB_SIZE|num_tokens_vocab)$")
-LAYERS = words("Linear Conv1d Conv2d Conv3d ConvTranspose2d ConvTranspose1d Dense")
 
 
 class Number:

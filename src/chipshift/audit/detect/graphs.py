@@ -5,14 +5,13 @@ from __future__ import annotations
 import ast
 import re
 
-from chipshift.audit.finding import Target
+from chipshift.audit.finding import LAZY, Target
 from chipshift.audit.names import tail, text, walk
 from chipshift.audit.reader import Reader
 from chipshift.audit.registry import Detectors
 from chipshift.audit.roles import LoopRole
 
 INDUCTOR = "torch-compile-inductor"
-XLA: tuple[Target, ...] = ("torch_xla",)
 STRICT: tuple[Target, ...] = ("torch_xla", "torchtpu", "torchax", "neuron")
 
 
@@ -38,7 +37,7 @@ def compiled(reader: Reader, node: ast.Call, full: str) -> None:
         INDUCTOR,
         node,
         "torch.compile with Inductor" + (" made for CUDA graphs" if mode is not None else ""),
-        targets=STRICT if explicit else XLA,
+        targets=STRICT if explicit else LAZY,
         cause="compile",
         places=places,
     )
@@ -58,14 +57,14 @@ def _switch(reader: Reader, node: ast.Call) -> list[int]:
 def decorator(reader: Reader, node: ast.FunctionDef) -> None:
     for one in node.decorator_list:
         if not isinstance(one, ast.Call) and reader.full(one) == "torch.compile":
-            reader.hit(INDUCTOR, one, "torch.compile with Inductor", targets=XLA)
+            reader.hit(INDUCTOR, one, "torch.compile with Inductor", targets=LAZY)
 
 
 def inductor_config(reader: Reader, node: ast.Assign) -> None:
     for target in node.targets:
         full = reader.full(target) if isinstance(target, ast.Attribute) else ""
         if full.startswith("torch._inductor.config"):
-            reader.hit(INDUCTOR, target, "settings of Inductor", targets=XLA, severity="low")
+            reader.hit(INDUCTOR, target, "settings of Inductor", targets=LAZY, severity="low")
 
 
 def stepped(reader: Reader) -> None:

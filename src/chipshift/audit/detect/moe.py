@@ -5,13 +5,12 @@ from __future__ import annotations
 import ast
 import re
 
-from chipshift.audit.finding import Target
+from chipshift.audit.finding import TORCH
 from chipshift.audit.kinds import HOST, NUMPY, ON_DEVICE
 from chipshift.audit.names import tail, text
 from chipshift.audit.reader import Reader
 from chipshift.audit.registry import Detectors
 
-TORCH: tuple[Target, ...] = ("torchax", "torchtpu", "torch_xla", "neuron")
 RULE = "moe-dropless"
 COUNTS = re.compile(
     r"tokens_per_(local_)?expert|expert_counts?|num_tokens_per_expert|expert_load|"

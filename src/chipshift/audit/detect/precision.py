@@ -6,14 +6,13 @@ import ast
 import re
 
 from chipshift.audit import guards as g
-from chipshift.audit.finding import Target
-from chipshift.audit.kinds import HOST, HOST_MASK, NUMPY, SCALER
+from chipshift.audit.finding import TORCH
+from chipshift.audit.kinds import HOST, HOST_MASK, NUMPY
 from chipshift.audit.names import tail, text, walk
 from chipshift.audit.reader import Reader
 from chipshift.audit.registry import Detectors
 from chipshift.audit.syntax import DEFS
 
-TORCH: tuple[Target, ...] = ("torchax", "torchtpu", "torch_xla", "neuron")
 FP16 = "fp16-cast"
 
 
@@ -140,58 +139,6 @@ def tables(reader: Reader) -> None:
     for node in reader.notes.get("fp16 tables", []):
         if any(h.rule in (FP16, "cuda-available-fallback") for h in reader.facts.hazards):
             reader.hit(FP16, node, "the default picks fp16 from this table", cause="fp16 dtype")
-
-
-def scaler(reader: Reader, node: ast.Call, full: str) -> None:
-    if full and not full.startswith(("torch.", "torch_xla.")) and "GradScaler" not in full:
-        return
-    name = tail(node.func)
-    if name == "GradScaler" or name.endswith("GradScaler"):
-        for keyword in node.keywords:
-            if (
-                keyword.arg == "enabled"
-                and isinstance(keyword.value, ast.Constant)
-                and keyword.value.value is False
-            ):
-                return
-        reader.hit(
-            "fp16-gradscaler",
-            node,
-            "a loss scaler, which bf16 does not need",
-            cause="scaler",
-            targets=TORCH,
-        )
-        reader.notes.setdefault("scaler", []).append(node)
-
-
-SCALER_NAME = re.compile(r"(^|\.|_)(grad_?)?scaler$", re.I)
-
-
-def scaler_use(reader: Reader, node: ast.Call, full: str) -> None:
-    if not isinstance(node.func, ast.Attribute) or full:
-        return
-    owner = node.func.value
-    written = text(owner)
-    if reader.kind(owner) != SCALER and not SCALER_NAME.search(written):
-        return
-    if node.func.attr in ("scale", "update", "step") and "standard" in written:
-        return
-    if not (node.args or node.func.attr in ("update", "get_scale")):
-        return
-    reader.hit(
-        "fp16-gradscaler",
-        node,
-        f"{written}.{node.func.attr}() of the loss scaler",
-        cause="scaler",
-        targets=TORCH,
-    )
-
-
-def fp16_optimizer(reader: Reader, node: ast.ClassDef) -> None:
-    """A home-made loss scaler: an FP16 optimizer that multiplies the loss by a scale."""
-    if re.search(r"FP16\w*Optimizer|Fp16\w*Optimizer|LossScaler|DynamicScaler", node.name):
-        reader.hit("fp16-gradscaler", node, f"{node.name} scales the loss for fp16", cause="scaler")
-        reader.facts.hazards[-1].end_line = node.lineno
 
 
 def config_block(reader: Reader, node: ast.Assign | ast.Return) -> None:
@@ -408,9 +355,6 @@ def register(found: Detectors) -> None:
         "Seq2SeqTrainer DPOConfig PPOConfig GRPOConfig"
     )(precision_keyword)
     found.finish.append(tables)
-    found.on_call("GradScaler ShardedGradScaler")(scaler)
-    found.on_call("scale unscale_ step update get_scale")(scaler_use)
-    found.on_statement(ast.ClassDef)(fp16_optimizer)
     found.on_statement(ast.Assign, ast.Return)(config_block)
     found.on_call("autocast custom_fwd custom_bwd")(autocast)
     found.on_statement(ast.FunctionDef)(custom_decorator)

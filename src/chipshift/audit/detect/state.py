@@ -6,15 +6,13 @@ import ast
 import re
 
 from chipshift.audit import guards as g
-from chipshift.audit.finding import Target
-from chipshift.audit.kinds import HOST, NUMPY, ON_DEVICE
-from chipshift.audit.names import tail, text, walk, words
+from chipshift.audit.finding import LAZY, TORCH, Target
+from chipshift.audit.kinds import ON_DEVICE
+from chipshift.audit.names import tail, text, walk
 from chipshift.audit.reader import Reader
 from chipshift.audit.registry import Detectors
 from chipshift.audit.roles import OPTIMIZER, LoopRole
 
-TORCH: tuple[Target, ...] = ("torchax", "torchtpu", "torch_xla", "neuron")
-LAZY: tuple[Target, ...] = ("torch_xla",)
 SAVE = "checkpoint-device-tensors"
 
 
@@ -215,24 +213,6 @@ def ds_optimizer(reader: Reader, node: ast.Assign | ast.Return) -> None:
             )
 
 
-def sparse(reader: Reader, node: ast.Call, full: str) -> None:
-    name = tail(node.func)
-    if full.startswith(("torch.sparse", "jax.experimental.sparse")) and name != "softmax":
-        reader.hit("sparse-tensor", node, f"{full} makes a sparse tensor")
-    elif name in ("to_sparse", "to_sparse_coo", "to_sparse_csr") and not full:
-        reader.hit("sparse-tensor", node, f".{name}() makes a sparse tensor")
-    elif name in ("Embedding", "EmbeddingBag"):
-        for keyword in node.keywords:
-            if (
-                keyword.arg == "sparse"
-                and isinstance(keyword.value, ast.Constant)
-                and keyword.value.value is True
-            ):
-                reader.hit("sparse-tensor", keyword, "sparse gradients of an embedding")
-    elif name == "SparseAdam":
-        reader.hit("sparse-tensor", node, "SparseAdam wants sparse gradients")
-
-
 def data_written(reader: Reader, node: ast.Assign) -> None:
     """x.data = ..., and x[...] = in JAX code."""
     for target in node.targets:
@@ -331,69 +311,6 @@ def recomputed(reader: Reader, node: ast.Call, full: str) -> None:
             reader.hit("activation-checkpoint", keyword, "switches recomputation on", targets=where)
 
 
-def lowered(reader: Reader, node: ast.Call, full: str) -> None:
-    """Ops that torch_xla hands to the CPU (measured), and what JAX has no rule for."""
-    name = tail(node.func)
-    if full == "jax.numpy.linalg.eig":
-        reader.hit(
-            "op-not-lowered",
-            node,
-            "jnp.linalg.eig has no rule on a TPU",
-            needs_step=True,
-            targets=("jax",),
-        )
-        return
-    torch = full.startswith("torch.")
-    if full and not torch:
-        return
-    if name in ONLY_TORCH and not torch:
-        return
-    if (
-        name in METHODS
-        and not torch
-        and reader.kind(node.func.value if isinstance(node.func, ast.Attribute) else None)
-        not in ON_DEVICE
-    ):
-        return
-    if not torch and name not in METHODS:
-        return
-    if name in ("interpolate", "Upsample"):
-        mode = [k.value for k in node.keywords if k.arg == "mode"]
-        if not any(isinstance(one, ast.Constant) and one.value == "bicubic" for one in mode):
-            return
-    if name in ("scatter_reduce", "argsort"):
-        neuron: tuple[Target, ...] = ("torch_xla",) if name == "scatter_reduce" else ("neuron",)
-        reader.hit(
-            "op-not-lowered",
-            node,
-            f"{name}: slow or missing in older compilers",
-            targets=neuron,
-            severity="medium",
-            needs_step=True,
-            confidence="likely",
-        )
-        return
-    if reader.kind(node.args[0] if torch and node.args else None) in (HOST, NUMPY):
-        return
-    reader.hit(
-        "op-not-lowered",
-        node,
-        f"{name} has no lowering: it runs on the host",
-        targets=LAZY,
-        needs_step=name not in MODULES,
-    )
-
-
-MODULES = words("EmbeddingBag PReLU CTCLoss weight_norm Unfold Upsample")
-ONLY_TORCH = words(
-    """ctc_loss CTCLoss grid_sample embedding_bag EmbeddingBag stft istft searchsorted bucketize
-    isin unfold Unfold interpolate Upsample weight_norm triu_indices tril_indices rfft irfft
-    fft fft2 qr cholesky solve"""
-)
-METHODS = words("median scatter_reduce argsort nanmedian")
-LOWERED = " ".join(sorted(ONLY_TORCH | METHODS)) + " eig"
-
-
 def unsynced(reader: Reader, node: ast.For | ast.While) -> None:
     """A torch_xla training loop that nothing cuts."""
     if reader.upcoming(node) is not LoopRole.STEP or not reader.facts.uses_torch:
@@ -425,10 +342,6 @@ def register(found: Detectors) -> None:
     found.any_call.append(lambda reader, node, callee: fused(reader, node, callee))
     found.on_call("FusedLAMB FusedSGD Adam AdamW SGD")(vendor)
     found.on_statement(ast.Assign, ast.Return)(ds_optimizer)
-    found.on_call(
-        "sparse_coo_tensor sparse_csr_tensor to_sparse to_sparse_coo to_sparse_csr Embedding "
-        "EmbeddingBag SparseAdam mm addmm sparse_tensor sum fromdense BCOO"
-    )(sparse)
     found.on_statement(ast.Assign)(data_written)
     found.on_call("data_ptr as_strided as_strided_ resize_ set_ copy_")(aliased)
     found.on_call(
@@ -436,5 +349,4 @@ def register(found: Detectors) -> None:
         "enable_gradient_checkpointing "
         "TrainingArguments DPOConfig GRPOConfig PPOConfig Seq2SeqTrainingArguments"
     )(recomputed)
-    found.on_call(LOWERED)(lowered)
     found.on_statement(ast.For, ast.While)(unsynced)
