@@ -22,9 +22,10 @@ from chipshift.audit.finding import (
     parse_target,
 )
 from chipshift.audit.judge import file_targets, findings_of
-from chipshift.audit.link import Index, Key, Linked, link
+from chipshift.audit.link import Linked, link
 from chipshift.audit.nearby import context
 from chipshift.audit.read import read_file
+from chipshift.audit.resolve import Index, Key
 from chipshift.errors import InputError, nearest
 
 Progress = Callable[[int, int], None]
