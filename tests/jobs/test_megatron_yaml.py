@@ -5,10 +5,8 @@ from pathlib import Path
 import pytest
 
 from chipshift.errors import InputError
-from chipshift.jobs.complete import resolve_machine
 from chipshift.jobs.job import TrainJob
 from chipshift.jobs.read import read_job
-from chipshift.machines.names import parse_machine
 from chipshift.models.count import params
 
 from .test_formats import value_of
@@ -75,41 +73,6 @@ position_embedding_type: rope
 optimizer: adam
 """
 
-PRIMUS = """
-exp_name: ${PRIMUS_EXP_NAME:llama}
-modules:
-  pre_trainer:
-    framework: megatron
-    config: pre_trainer.yaml
-    model: llama3.1_8B.yaml
-    overrides:
-      micro_batch_size: 4
-      global_batch_size: ${PRIMUS_GBS:256}
-      seq_length: 8192
-      tensor_model_parallel_size: 1
-      use_distributed_optimizer: false
-      use_torch_fsdp2: true
-      recompute_granularity: full
-      recompute_method: uniform
-      recompute_num_layers: 1
-      fp8: hybrid
-      save: null
-"""
-
-PRIMUS_MAXTEXT = """
-modules:
-  pre_trainer:
-    framework: maxtext
-    model: llama3_8B.yaml
-    overrides:
-      dcn_data_parallelism: -1
-      ici_fsdp_parallelism: 8
-      max_target_length: 8192
-      per_device_batch_size: 3
-      remat_policy: minimal
-      quantization: "nanoo_fp8"
-"""
-
 
 def read(folder: Path, files: dict[str, str], **settings: str) -> TrainJob:
     paths = []
@@ -174,48 +137,3 @@ def test_the_same_fields_at_the_top_alone(tmp_path: Path) -> None:
     text = "num_layers: 2\nhidden_size: 512\nnum_attention_heads: 8\nbf16: True\n"
     with pytest.raises(InputError, match="gives no --micro-batch-size"):
         read(tmp_path, {"gpt.yaml": text + "vocab_size: 1024\nseq_length: 128\n"})
-
-
-def test_primus_names_a_model_and_overrides_megatron(tmp_path: Path) -> None:
-    job = read(tmp_path, {"llama.yaml": PRIMUS})
-    assert value_of(job, "model.name") == "llama-3.1-8b"
-    assert of(job, "seq_len", "sequences_per_step", "plan.microbatch") == (8192, 256, 4)
-    assert of(job, "plan_open", "plan.remat", "precision.compute") == ("fsdp", "full", "fp8")
-    assert any(what == "bf16" and "Primus" in why for what, _, why in job.assumed)
-    more = read(tmp_path, {"llama.yaml": PRIMUS}, PRIMUS_GBS="512")
-    assert value_of(more, "sequences_per_step") == 512
-
-
-def test_primus_model_files_beside_are_taken_with_what_they_extend(tmp_path: Path) -> None:
-    small = "extends:\n  - base.yaml\nnum_layers: 3\nffn_hidden_size: 2048\n"
-    base = (
-        "hidden_size: 512\nnum_layers: 24\nnum_attention_heads: 8\nswiglu: true\n"
-        "add_bias_linear: false\nnormalization: RMSNorm\nposition_embedding_type: rope\n"
-        "untie_embeddings_and_output_weights: true\nvocab_size: 1024\n"
-    )
-    text = PRIMUS.replace("llama3.1_8B", "small")
-    job = read(tmp_path, {"run.yaml": text, "small.yaml": small, "base.yaml": base})
-    layer = 4 * 512 * 512 + 3 * 512 * 2048 + 2 * 512
-    assert params(value_of(job, "model")) == 3 * layer + 2 * 1024 * 512 + 512
-
-
-def test_primus_overrides_of_a_published_shape_are_said(tmp_path: Path) -> None:
-    text = PRIMUS.replace("      fp8: hybrid", "      num_layers: null\n      mtp_num_layers: 1")
-    job = read(tmp_path, {"llama.yaml": text})
-    assert any("mtp-num-layers" in why for what, _, why in job.assumed if what == "model")
-
-
-def test_model_files_that_extend_each_other_are_refused(tmp_path: Path) -> None:
-    files = {"run.yaml": PRIMUS.replace("llama3.1_8B", "a"), "a.yaml": "extends:\n  - a.yaml\n"}
-    with pytest.raises(InputError, match="extends more than 8 files"):
-        read(tmp_path, files)
-
-
-def test_primus_runs_maxtext_too_and_slices_replicate(tmp_path: Path) -> None:
-    job = read(tmp_path, {"run.yaml": PRIMUS_MAXTEXT})
-    assert value_of(job, "model.name") == "llama-3-8b"
-    assert of(job, "plan.fsdp", "plan_open", "plan.remat") == (8, "dp", "minimal")
-    assert of(job, "precision.weights", "precision.compute") == ("bf16", "fp8")
-    placed = resolve_machine(job, parse_machine("h100*64"))
-    assert of(placed, "plan.dp", "plan.fsdp") == (8, 8)
-    assert value_of(placed, "sequences_per_step") == 3 * 64

@@ -17,10 +17,9 @@ _MEGATRON = re.compile(
     r"--(?:tensor-model-parallel-size|micro-batch-size|hidden-size|num-layers)\b"
 )
 _MEGATRON_YAML = re.compile(
-    r"^[ \t]+--(?:tensor-model-parallel-size|micro-batch-size|hidden-size|num-layers):[ \t]|"
-    r"^[ \t]+framework:[ \t]*[\"']?megatron\b(?!_)",
-    re.M,
+    r"^[ \t]+--(?:tensor-model-parallel-size|micro-batch-size|hidden-size|num-layers):[ \t]", re.M
 )
+_PRIMUS = re.compile(r"^[ \t]+framework:[ \t]*[\"']?(megatron|torchtitan)\b(?!_)", re.M)
 _TOP_ARGUMENTS = ("num_layers", "hidden_size", "num_attention_heads")
 _TRAINER_COMMAND = re.compile(r"--(?:per[_-]device[_-]train[_-]batch|model[_-]name[_-]or[_-]path)")
 _JSON_KEY = re.compile(r"\"([A-Za-z_][\w.-]*)\"[ \t]*:")
@@ -238,6 +237,9 @@ def _script(text: str) -> str:
         return "kubernetes"
     if re.search(r"--recipe[ =]+\S", text) and "run_recipe" in text and not _IMPORTS.search(text):
         return "bridge_command"
+    primus = _PRIMUS.search(text)
+    if primus and re.search(r"^modules:", text, re.M):
+        return f"primus_{primus.group(1)}"
     if _MEGATRON_YAML.search(text) and not _LAUNCH.search(text):
         return "megatron_yaml"
     if _MEGATRON.search(text):

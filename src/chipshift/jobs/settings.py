@@ -245,8 +245,11 @@ class Sheet:
             if slipped(key, meant):
                 raise unknown(key, setting, meant)
 
-    def close(self, framework: str) -> None:
+    def close(self, framework: str, unknown_matters: bool = False) -> None:
         """Report every key that nobody took; those of ``--set`` are for the whole job to judge.
+
+        Args:
+            unknown_matters: what is not known here may well bear on time or memory.
 
         Raises:
             InputError: a key is one slip of the keyboard away from one that is read and absent.
@@ -257,12 +260,14 @@ class Sheet:
             if key in self.taken or setting.file == "--set":
                 continue
             why = f"not a key {framework} documents that bears on time or memory"
+            if unknown_matters:
+                why = f"a key of {framework} that is not known here"
             meant = misspelt(key, missing)
             if meant and slipped(key, meant):
                 raise unknown(key, setting, meant)
             if meant:
                 why = f"not a key of {framework}; did you mean '{meant}'?"
-            entry = Ignored(key, setting.file, setting.line, bool(meant), why)
+            entry = Ignored(key, setting.file, setting.line, bool(meant) or unknown_matters, why)
             self.draft.ignored.append(entry)
 
 

@@ -86,13 +86,12 @@ def _of_primus(sheet: Sheet, context: Context) -> Sheet:
     module = primus.module_of(sheet.settings, "maxtext", context)
     if module is None:
         return sheet
-    settings = {**module.shape, **module.settings}
-    if module.model is not None and "model_name" not in settings:
+    settings = module.settings
+    if module.model is not None and module.model in module.absent:
         name = str(module.model.value).replace("_", "-").lower()
-        settings["model_name"] = Setting(name, module.model.file, module.model.line)
-    if "weight_dtype" not in settings:
-        settings["weight_dtype"] = Setting("bfloat16", sheet.draft.file)
-        sheet.draft.note("weight_dtype", "bfloat16", "Primus's default")
+        settings.setdefault("model_name", Setting(name, module.model.file, module.model.line))
+    primus.note_absent(module, sheet.draft)
+    primus.note_defaults(module, sheet.draft, frozenset({"weight_dtype"}))
     return Sheet(settings, sheet.draft)
 
 
@@ -174,7 +173,7 @@ def _model(sheet: Sheet, context: Context) -> None:
         over = sheet.boolean("override_model_config", into="keys beat the model's own")
         changed = over is not None and over.value
         why = "beats the shape of model_name, which is taken; --model with a config.json settles it"
-        own_shape = ("base_*", "head_dim")
+        own_shape = ("base_emb_dim", "base_*_heads", "base_*mlp_dim", "base_num_*", "head_dim")
         sheet.ignore(own_shape, changed, why if changed else "model_name gives the shape")
         return
     if context.model_named:

@@ -72,8 +72,12 @@ def read(source: Source, context: Context) -> Draft:
     return draft
 
 
-def fill(sheet: Sheet, model_named: bool) -> None:
-    """A draft from Megatron's arguments, wherever they were written."""
+def fill(sheet: Sheet, model_named: bool, framework: str = "Megatron-LM") -> None:
+    """A draft from Megatron's arguments, wherever they were written.
+
+    Args:
+        framework: whose keys they are; one of another than Megatron-LM's that is not known matters.
+    """
     draft = sheet.draft
     draft.put("stack", Given("megatron", draft.file))
     if model_named:
@@ -89,7 +93,7 @@ def fill(sheet: Sheet, model_named: bool) -> None:
     _optimizer(sheet)
     put_flags(sheet)
     put_ignored(sheet)
-    sheet.close("Megatron-LM")
+    sheet.close(framework, unknown_matters=framework != "Megatron-LM")
 
 
 MODEL_KEYS = (

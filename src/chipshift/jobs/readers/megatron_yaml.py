@@ -1,8 +1,8 @@
-"""Megatron-LM's arguments in YAML: ``--yaml-cfg``, test and model-zoo files, and Primus.
+"""Megatron-LM's arguments in YAML: ``--yaml-cfg``, test and model-zoo files.
 
-Three layouts of the same arguments: ``language_model:`` and ``model_parallel:`` with Megatron
-Core's fields, or all of them at the top; ``MODEL_ARGS:`` or ``ARGS:`` with one key an argument; and
-Primus's modules (see ``primus``). Off and unset switches are as if they were not there.
+Two layouts of the same arguments: ``language_model:`` and ``model_parallel:`` with Megatron
+Core's fields, or all of them at the top; and ``MODEL_ARGS:`` or ``ARGS:`` with one key an argument.
+Off and unset switches are as if they were not there; Primus's modules are in ``primus_megatron``.
 
 Layouts: NVIDIA, Megatron-LM, examples/gpt3/gpt_config.yaml, megatron/training/yaml_arguments.py
 and tests/functional_tests/test_cases, 2026, and Megatron-MoE-ModelZoo, model_configs, 2026.
@@ -15,10 +15,9 @@ import re
 from chipshift.errors import slipped
 from chipshift.jobs.context import Context
 from chipshift.jobs.draft import Draft
-from chipshift.jobs.job import Given, Ignored
+from chipshift.jobs.job import Ignored
 from chipshift.jobs.launch import PORTING
 from chipshift.jobs.readers import megatron, primus
-from chipshift.jobs.readers.hf_args import put_model_named
 from chipshift.jobs.readers.megatron_core import PASSED, RENAMED
 from chipshift.jobs.readers.yaml_sheet import yaml_sheet
 from chipshift.jobs.settings import Setting, Sheet, as_boolean, unknown
@@ -27,16 +26,6 @@ from chipshift.jobs.source import Source
 _ARGUMENTS = re.compile(r"(?:MODEL_ARGS|ARGS)\.(?:--)?")
 _CORE = re.compile(r"(?:language_model|model_parallel)\.")
 
-PRIMUS = {
-    "bf16": True,
-    "micro-batch-size": 2,
-    "global-batch-size": 16,
-    "seq-length": 1024,
-    "use-distributed-optimizer": True,
-    "sequence-parallel": True,
-}
-"""What Primus's pre_trainer.yaml and language_model.yaml set, where a file leaves it out."""
-
 SHAPE = frozenset(megatron.MODEL_KEYS) - {"max-position-embeddings", "tokenizer-*"}
 
 
@@ -44,18 +33,13 @@ def read(source: Source, context: Context) -> Draft:
     """Read one file; see ``readers/__init__``."""
     draft = Draft(source.path, "megatron", uneven_pp=False, kv_replicated=True)
     found = yaml_sheet(source, context, draft).settings
-    module = primus.module_of(found, "megatron", context)
-    if module is not None:
-        settings = _primus(module, draft, context)
-    else:
-        found = primus.settled(found, context)
-        _environment(found, draft)
-        core = any(_CORE.match(key) for key in found)
-        listed = {k: s for k, s in found.items() if _ARGUMENTS.match(k)}
-        settings = arguments(listed or found, draft, core)
+    found = primus.settled(found, context)
+    _environment(found, draft)
+    core = any(_CORE.match(key) for key in found)
+    listed = {k: s for k, s in found.items() if _ARGUMENTS.match(k)}
+    settings = arguments(listed or found, draft, core)
     megatron.lay_over(settings, context.overrides)
-    known = context.model_named or draft.get("model") is not None or bool(draft.wanted_model)
-    megatron.fill(Sheet(settings, draft), known)
+    megatron.fill(Sheet(settings, draft), context.model_named)
     return draft
 
 
@@ -85,9 +69,9 @@ def arguments(found: dict[str, Setting], draft: Draft, core: bool = False) -> di
             name = "swiglu"
         elif name == "activation-func" and isinstance(value, str):
             name, value = value.replace("_", "-"), True
-        elif name == "moe-layer-freq" and isinstance(value, list):
-            value = str(value)
-        if value is None or value in ("", {}) or _is_off(value):
+        elif name in ("moe-layer-freq", "window-size") and isinstance(value, list):
+            value = str(value) if name == "moe-layer-freq" else str(tuple(value))
+        if value is None or value in ("", {}) or is_off(value):
             why = "off or not set"
             draft.ignored.append(Ignored(key, setting.file, setting.line, False, why))
             continue
@@ -103,7 +87,7 @@ def arguments(found: dict[str, Setting], draft: Draft, core: bool = False) -> di
     return settings
 
 
-def _is_off(value: object) -> bool:
+def is_off(value: object) -> bool:
     """False in any spelling but 0, which may count something."""
     return value is False or (isinstance(value, str) and value.lower() in ("false", "null", "none"))
 
@@ -115,24 +99,3 @@ def _environment(found: dict[str, Setting], draft: Draft) -> None:
         for kind, pattern in PORTING:
             if name != key and pattern.match(name):
                 draft.flag(kind, name, setting.value, setting.line)
-
-
-def _primus(module: primus.Module, draft: Draft, context: Context) -> dict[str, Setting]:
-    own = arguments(module.settings, draft)
-    shape = arguments(module.shape, draft)
-    stated = {key.replace("_", "-") for key in (*module.settings, *module.shape)}
-    for key, value in PRIMUS.items():
-        if key not in stated:
-            own[key] = Setting(value, draft.file)
-            draft.note(key, str(value).lower(), "Primus's default")
-    if module.name.startswith(("post", "sft")):
-        draft.put("task", Given("sft", draft.file))
-    off = {key for key in stated if key not in own and key.replace("-", "_") in module.settings}
-    settings = {**{k: s for k, s in shape.items() if k not in off}, **own}
-    if "num-layers" not in settings and module.model is not None and not context.model_named:
-        name = str(module.model.value)
-        put_model_named(draft, name.replace("_", "-"), module.model)
-        if changed := sorted(SHAPE & stated):
-            why = f"without the overrides' {', '.join(changed)}; {name}.yaml beside settles them"
-            draft.note("model", name, f"the published shape, {why}")
-    return settings

@@ -1,23 +1,39 @@
-"""Primus's YAML: the settings of Megatron-LM or MaxText inside ``modules.NAME.overrides``.
+"""Primus's YAML: the settings of a backend inside ``modules.NAME.overrides``, and its presets.
 
-Layout, ``${NAME:default}`` and defaults: AMD, Primus, examples/megatron/configs,
-examples/maxtext/configs and primus/configs/modules (trainer_base.yaml, pre_trainer.yaml), 2026.
+A module names a trainer (``config: pre_trainer.yaml``) and a model (``model: llama3_8B.yaml``),
+each a file that may extend others. The trainer's keys go before the model's, and the overrides
+before both. Files given beside are taken; of those that are not, Primus's own stand in
+``primus_presets.toml``.
+
+Layout, order and ``${NAME:default}``: AMD, Primus, primus/core/launcher/parser.py and
+primus/core/config/yaml_loader.py, at commit fd1eeab, 2026-08-22.
 """
 
 from __future__ import annotations
 
 import re
+import tomllib
 from dataclasses import dataclass, field
+from functools import cache
+from pathlib import Path
+from typing import Any
 
 from chipshift.errors import InputError
 from chipshift.jobs.context import Context
+from chipshift.jobs.draft import Draft
+from chipshift.jobs.job import Ignored
 from chipshift.jobs.overrides import typed
 from chipshift.jobs.settings import Setting, flatten
-from chipshift.jobs.source import Source
 from chipshift.jobs.yaml_lines import parse
 
 _FRAMEWORK = re.compile(r"modules\.([^.]+)\.framework$")
 _DEFAULT = re.compile(r"\$\{(\w+)(?::-?([^{}]*))?\}|\$(\w+)")
+TABLE = Path(__file__).parent / "primus_presets.toml"
+OWN = "Primus's "
+"""What the file of a setting begins with that stands in Primus's own presets."""
+
+DEEPEST = 8
+"""Files that a model file may extend, one after another; Primus's own stack four."""
 
 
 @dataclass
@@ -25,16 +41,25 @@ class Module:
     """One module of a Primus file.
 
     Attributes:
-        name: ``pre_trainer``, ``sft_trainer`` ...
-        settings: what it overrides, by the framework's own keys.
+        name: ``pre_trainer``, ``post_trainer`` ...
+        overrides: what the file itself sets, by the framework's own keys.
         model: the model file's name without its ending, and where it stands.
-        shape: settings of the model file and of those it extends, where they were given beside.
+        shape: settings of the model file and of those it extends.
+        trainer: settings of the trainer's file and of those it extends.
+        absent: files that were not given and are none of Primus's own.
     """
 
     name: str
-    settings: dict[str, Setting]
+    overrides: dict[str, Setting]
     model: Setting | None = None
     shape: dict[str, Setting] = field(default_factory=dict)
+    trainer: dict[str, Setting] = field(default_factory=dict)
+    absent: list[Setting] = field(default_factory=list)
+
+    @property
+    def settings(self) -> dict[str, Setting]:
+        """All that is set, each key as the last to say it has it."""
+        return {**self.shape, **self.trainer, **self.overrides}
 
 
 def settled(settings: dict[str, Setting], context: Context) -> dict[str, Setting]:
@@ -74,39 +99,107 @@ def module_of(settings: dict[str, Setting], framework: str, context: Context) ->
         inner = base + "overrides."
         own = {k.removeprefix(inner): s for k, s in settings.items() if k.startswith(inner)}
         module = Module(found.group(1), settled(own, context))
-        named = settled({"model": settings[base + "model"]}, context) if (
-            base + "model" in settings) else {}  # fmt: skip
-        if named and isinstance(named["model"].value, str):
-            place = named["model"]
-            module.shape = _extended(str(place.value), context, 0)
-            stem = re.sub(r"\.ya?ml$", "", str(place.value)).rsplit("/", 1)[-1]
-            module.model = Setting(stem, place.file, place.line)
+        for kind, part in (("modules", "config"), ("models", "model")):
+            named = settings.get(base + part)
+            if named is None or not isinstance(named.value, str):
+                continue
+            place = settled({part: named}, context)[part]
+            held = _extended(str(place.value), place, (framework, kind), context, module, 0)
+            if kind == "modules":
+                module.trainer = held
+            else:
+                module.shape = held
+                module.model = Setting(stem(str(place.value)), place.file, place.line)
         return module
     return None
 
 
-DEEPEST = 8
-"""Files that a model file may extend, one after another; Primus's own stack four."""
+def stem(name: str) -> str:
+    """``models/llama3_8B.yaml`` to ``llama3_8B``."""
+    return re.sub(r"\.ya?ml$", "", name).rsplit("/", 1)[-1]
 
 
-def _extended(name: str, context: Context, depth: int) -> dict[str, Setting]:
-    """A model file's settings over those of the files it extends, all given beside.
+def _extended(
+    name: str,
+    place: Setting,
+    whose: tuple[str, str],
+    context: Context,
+    module: Module,
+    depth: int,
+) -> dict[str, Setting]:
+    """A file's settings over those of the files it extends, given beside or Primus's own.
 
     Raises:
         InputError: files that extend each other.
     """
-    beside: Source | None = context.neighbour(name)
-    if beside is None:
-        return {}
     if depth >= DEEPEST:
-        raise InputError(f"{beside.path} extends more than {DEEPEST} files; expected fewer")
+        raise InputError(f"{place.file} extends more than {DEEPEST} files; expected fewer")
+    own = _given(name, context)
+    if own is None:
+        own = _preset(stem(name), whose)
+    if own is None:
+        if not _plumbing(name):
+            module.absent.append(Setting(name, place.file, place.line))
+        return {}
+    more = own.pop("extends", None)
+    parents = more.value if more is not None else []
+    found: dict[str, Setting] = {}
+    for parent in [parents] if isinstance(parents, str) else parents or []:
+        assert more is not None
+        found.update(_extended(str(parent), more, whose, context, module, depth + 1))
+    return {**found, **settled(own, context)}
+
+
+def _given(name: str, context: Context) -> dict[str, Setting] | None:
+    """The settings of a file among those given, the one being read aside."""
+    ending = "" if name.endswith((".yaml", ".yml")) else ".yaml"
+    base = (name + ending).rsplit("/", 1)[-1]
+    known = context.beside.get(base)
+    if known is None or known.path in context.reading:
+        return None
+    beside = context.neighbour(base)
+    assert beside is not None
     documents = parse(beside)
     tree = documents[0].tree if documents else None
     if not isinstance(tree, dict):
         raise InputError(f"{beside.path} holds no table of keys; expected a model of Primus")
-    own = flatten(tree, beside.path, documents[0].lines)
-    more = own.pop("extends", None)
-    found: dict[str, Setting] = {}
-    for parent in more.value if more is not None and isinstance(more.value, list) else []:
-        found.update(_extended(str(parent), context, depth + 1))
-    return {**found, **settled(own, context)}
+    return flatten(tree, beside.path, documents[0].lines)
+
+
+def _preset(name: str, whose: tuple[str, str]) -> dict[str, Setting] | None:
+    framework, kind = whose
+    keys = presets().get(framework, {}).get(kind, {}).get(name)
+    if keys is None:
+        return None
+    file = f"{OWN}{name}.yaml"
+    return {k: Setting(None if v == "null" else v, file) for k, v in keys.items()}
+
+
+def _plumbing(name: str) -> bool:
+    """Files of Primus that set nothing of what is read here."""
+    return stem(name) in ("module_base", "primus_megatron_model", "primus_megatron_module",
+                          "primus_turbo", "torch_compile", "zero_bubble", "primus_pipeline",
+                          "quantize")  # fmt: skip
+
+
+@cache
+def presets() -> dict[str, dict[str, dict[str, dict[str, Any]]]]:
+    """Framework → ``modules`` or ``models`` → name → keys, ``extends`` among them."""
+    return tomllib.loads(TABLE.read_text(encoding="utf-8"))
+
+
+def note_absent(module: Module, draft: Draft) -> None:
+    """Say of files that are neither given nor Primus's own that what they set is not known."""
+    for one in module.absent:
+        if module.model is not None and stem(str(one.value)) == module.model.value:
+            continue  # the model's name is looked up, or named in the error
+        why = "neither given beside nor one of Primus's own: what it sets is not known"
+        draft.ignored.append(Ignored(str(one.value), one.file, one.line, True, why))
+
+
+def note_defaults(module: Module, draft: Draft, known: frozenset[str]) -> None:
+    """List what the trainer's presets say and the file does not, as assumed."""
+    for key, one in module.trainer.items():
+        if one.file.startswith(OWN) and key in known and key not in module.overrides:
+            shown = str(one.value).lower() if isinstance(one.value, bool) else str(one.value)
+            draft.note(key.replace("_", "-"), shown, f"Primus's default, in {one.file[len(OWN) :]}")

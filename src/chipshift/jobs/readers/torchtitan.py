@@ -42,8 +42,14 @@ def read(source: Source, context: Context) -> Draft:
     return fill(settings, draft, context)
 
 
-def fill(settings: dict[str, Setting], draft: Draft, context: Context) -> Draft:
-    """A draft from torchtitan's keys, wherever they were written."""
+def fill(
+    settings: dict[str, Setting], draft: Draft, context: Context, framework: str = "torchtitan"
+) -> Draft:
+    """A draft from torchtitan's keys, wherever they were written.
+
+    Args:
+        framework: whose keys they are; one of another than torchtitan's that is not known matters.
+    """
     context.overrides.lay_over(settings)
     sheet = Sheet(settings, draft)
     _model(sheet, context.model_named)
@@ -55,7 +61,7 @@ def fill(settings: dict[str, Setting], draft: Draft, context: Context) -> Draft:
     _optimizer(sheet)
     _flags(sheet)
     _ignored(sheet)
-    sheet.close("torchtitan")
+    sheet.close(framework, unknown_matters=framework != "torchtitan")
     return draft
 
 
