@@ -29,6 +29,21 @@ TRUE = ("true", "yes", "on", "1")
 FALSE = ("false", "no", "off", "0")
 
 
+BEARING = re.compile(
+    r"parallel|shard|recompute|remat(?!ch)|checkpointing|fp8|fp4|quanti[sz]|precision|dtype|offload|"
+    r"muon|galore|zero_stage|micro_?batch|batch_size|sequence_len|seq_len|max_length|vocab_size|"
+    r"expert|lora|freeze|frozen|num_layers|n_layers?$|hidden_(?:size|dim)|num_heads|n_heads?$|"
+    r"ulysses|ring_attn|sparse|prun|distill|_kt$|memory_efficient|accumulat"
+)
+"""Words in the name of a key that bears on time or memory, whatever framework made it up."""
+
+PASSING = re.compile(
+    r"eval|valid|val_|test|infer|generat|sampl|rollout|vllm|save|saving|log|data|tokeniz|export|"
+    r"init|_lr|lr_|learning|reward|aux_loss|dropout|alpha|path|dir$|name$|checkpoints?\."
+)
+"""Words of keys that bear on evaluation, data, checkpoints and the like instead."""
+
+
 @dataclass(frozen=True)
 class Setting:
     """One value as the file has it, and where."""
@@ -260,15 +275,26 @@ class Sheet:
             if key in self.taken or setting.file == "--set":
                 continue
             why = f"not a key {framework} documents that bears on time or memory"
-            if unknown_matters:
-                why = f"a key of {framework} that is not known here"
+            matters = unknown_matters or bears(key, setting.value)
+            if matters:
+                why = f"not known as a key of {framework}: what it changes is not in the numbers"
             meant = misspelt(key, missing)
             if meant and slipped(key, meant):
                 raise unknown(key, setting, meant)
             if meant:
                 why = f"not a key of {framework}; did you mean '{meant}'?"
-            entry = Ignored(key, setting.file, setting.line, bool(meant) or unknown_matters, why)
-            self.draft.ignored.append(entry)
+            self.draft.ignored.append(
+                Ignored(key, setting.file, setting.line, bool(meant) or matters, why)
+            )
+
+
+def bears(key: str, value: Any) -> bool:
+    """Whether an unknown key's name says that it bears on time or memory, and it is on.
+
+    A fork's own ``use_muon`` or ``sequence_parallel_size`` must not pass for a key of logging.
+    """
+    off = str(value).lower() in ("false", "none", "off", "no", "", "0", "1", "[]", "{}")
+    return not off and bool(BEARING.search(key)) and not PASSING.search(key)
 
 
 def wrong(key: str, setting: Setting, expected: str, hint: str = "") -> InputError:

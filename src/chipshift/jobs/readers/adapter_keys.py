@@ -22,6 +22,7 @@ PEFT_KEYS = {
     "use_dora": ("use_dora", "peft_use_dora", "lora_use_dora"),
 }
 """PEFT's names of an adapter's settings, and what TRL, axolotl and LLaMA-Factory call them."""
+FULL = ("full", "none", "", "no", "false")
 _PATTERN = frozenset("()|*^$+?\\")
 
 
@@ -73,6 +74,9 @@ def put_adapters(sheet: Sheet) -> None:
     if not on:
         if adapter is not None and adapter.value.lower() == "freeze":
             draft.note("trainable layers", "all", "finetuning_type freeze is not read")
+        elif adapter is not None and adapter.value.lower() not in FULL:
+            why = f"{adapter.value} is not modelled: full fine-tuning was taken"
+            draft.note("trained weights", "all", why)
         return
     stated = adapter or use or rank
     assert stated is not None

@@ -29,6 +29,41 @@ KEYS = {
     "model.n_routed_experts": "num_local_experts",
     "model.num_experts_per_tok": "num_experts_per_tok",
 }
+QUIET = (
+    *("data", "data.*", "optimizer.*", "hf_*", "id", "epoch", "eval_*", "tokenizer", "merged_*"),
+    *("peft_*", "lora.alpha", "lora.dropout", "initialize_*", "log_*", "z_loss*", "out_*", "tags"),
+    *(
+        "trainer.wandb*",
+        "trainer.tracker*",
+        "trainer.checkpointer*",
+        "trainer.*_axes",
+        "trainer.id",
+    ),
+    *("trainer.axis_resources*", "trainer.*_axis_resources*", "trainer.*_axis", "trainer.max_*"),
+    *(
+        "trainer.num_train_steps",
+        "trainer.steps_per_*",
+        "trainer.per_device_eval_*",
+        "trainer.ray*",
+    ),
+    *(
+        "trainer.load_*",
+        "trainer.initialize_*",
+        "trainer.seed",
+        "trainer.log_*",
+        "trainer.shutdown*",
+    ),
+    *("trainer.learning_rate", "trainer.weight_decay", "trainer.warmup*", "trainer.lr_*"),
+    *("model.initializer_range", "model.upcast_attn", "model.use_flash_attention", "model.rope*"),
+    *("model.flash_attention_block_size", "model.scan_layers", "model.layer_norm*", "model.*pdrop"),
+    *(
+        "model.activation*",
+        "model.reference_*",
+        "model.scale_attn*",
+        "model.use_bias",
+        "model.input_*",
+    ),
+)
 FAMILIES = ("llama", "mistral", "mixtral", "qwen", "gemma", "olmo2")
 LLAMA = {"hidden_size": 4096, "num_attention_heads": 32, "num_hidden_layers": 32}
 LLAMA |= {"intermediate_size": 11008, "vocab_size": 32000}
@@ -79,7 +114,8 @@ def read(source: Source, context: Context) -> Draft:
     if blocks is not None and blocks[1].value:
         sheet.record(*blocks, "the loss is computed in blocks of the vocabulary")
         draft.note("loss_chunks", 1, "blocks of the vocabulary are not read as pieces")
-    sheet.ignore(("*",), False, "does not change the time or memory of a step")
+    sheet.ignore(QUIET, False, "does not change the time or memory of a step")
+    sheet.close("Levanter")
     return draft
 
 
@@ -115,10 +151,10 @@ def _model(sheet: Sheet, context: Context) -> None:
     start = getattr(sheet.settings.get(hub[0]), "value", None)
     named = isinstance(start, str) and as_boolean(start) is None
     _adapters(sheet)
-    if (use_hub is not None and use_hub.value) or (named and not shaped):
+    takes = use_hub is not None and use_hub.value
+    if named and (takes or not shaped):
         put_model(sheet, context, *hub[:1])
-        if draft.get("model") is not None:
-            return
+        return  # the shape is the checkpoint's, known here or not
     vocabulary = Draft(draft.file, "levanter")
     from chipshift.jobs.readers.hf_args import put_model_named
 
@@ -127,6 +163,8 @@ def _model(sheet: Sheet, context: Context) -> None:
         if setting is not None and isinstance(setting.value, str) and not vocabulary.get("model"):
             put_model_named(vocabulary, setting.value, setting)
     rows = vocabulary.get("model").vocab if vocabulary.get("model") else None
+    counted = sheet.integer("data.vocab_size", into="vocabulary", high=10**8)
+    rows = counted.value if counted is not None else rows
     if family == "gpt2":
         base = {"model_type": "gpt2", "vocab_size": rows or 50257}
         keys = {

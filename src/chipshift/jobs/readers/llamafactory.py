@@ -32,6 +32,9 @@ def read(source: Source, context: Context) -> Draft:
             draft.put(
                 {"tensor": "tp", "pipeline": "pp", "context": "cp", "expert": "ep"}[field], size
             )
+    muon = sheet.boolean("use_muon", into="optimizer")
+    if muon is not None and muon.value:
+        draft.put("optimizer", Given("muon", muon.file, muon.line))
     fill(sheet, context)
     if draft.get("global_batch") and "gradient_accumulation_steps" not in sheet.settings:
         draft.values.pop("accumulation", None)  # it follows from the global batch
@@ -48,6 +51,7 @@ def read(source: Source, context: Context) -> Draft:
     few = (
         *("use_galore", "use_badam", "use_apollo", "use_llama_pro", "mixture_of_depths"),
         *("freeze_trainable_layers", "shift_attn", "use_adam_mini", "peft_config.freeze_*"),
+        *("oft_rank", "oft_block_size", "oft_target", "use_kt", "kt_optimize_rule"),
     )
     why = "changes what is trained or kept; the whole model's was taken"
     sheet.ignore([key for key in few if sheet.settings.get(key, OFF).value is not False], True, why)

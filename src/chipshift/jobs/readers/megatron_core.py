@@ -31,7 +31,8 @@ RENAMED = {
     "ub_tp_comm_overlap": "tp-comm-overlap",
     "data_parallel_sharding_strategy": "data-parallel-sharding-strategy",
     "mtp_num_layers": "mtp-num-layers",
-    "override_vocab_size": "vocab-size",
+    "override_vocab_size": "padded-vocab-size",
+    "num_kv_heads": "num-query-groups",
     "qkv_bias": "add-qkv-bias",
     "add_qkv_bias": "add-qkv-bias",
     "mbs": "micro-batch-size",
@@ -61,6 +62,7 @@ PASSED = frozenset(
         *("account_for_embedding_in_pipeline_split", "account_for_loss_in_pipeline_split"),
         *("main_grads_dtype", "main_params_dtype", "exp_avg_dtype", "transformer_impl"),
         *("moe_flex_dispatcher_backend", "use_precision_aware_optimizer", "use_nccl_ub"),
+        "make_vocab_size_divisible_by",
     }
 )
 

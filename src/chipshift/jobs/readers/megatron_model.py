@@ -97,7 +97,8 @@ def _size(sheet: Sheet, key: str, into: str, alias: str = "") -> Given[int]:
     if value is None:
         sheet.refuse_slip(key)
         raise InputError(
-            f"{sheet.draft.file} gives no --{key}; expected it, --set {key}=N, or --model"
+            f"{sheet.draft.file} gives no {_spelt(sheet, key)}; expected it, --set {key}=N, or "
+            "--model"
         )
     return value
 
@@ -277,14 +278,21 @@ def _with_vocabulary(sheet: Sheet, model: Model) -> Model:
         vocab = TOKENIZERS["gpt2bpetokenizer"]
         sheet.draft.note("vocabulary", vocab, "GPT-2's, --vocab-file being given")
     else:
+        named = tokenizer or kind
+        found = f" ({named[0]} is {named[1].value})" if named is not None else ""
         raise InputError(
-            f"{sheet.draft.file} does not tell the vocabulary; expected --vocab-size in it or "
-            "--set vocab-size=N"
+            f"{sheet.draft.file} does not tell the vocabulary{found}; expected "
+            f"{_spelt(sheet, 'vocab-size')} in it or --set vocab-size=N"
         )
     alike = twin(model, vocab)
     if alike is not None:
         return replace(model, name=alike.name, vocab=vocab)
     return replace(model, name=f"megatron-{model.n_layers}x{model.d_model}", vocab=vocab)
+
+
+def _spelt(sheet: Sheet, key: str) -> str:
+    """A key as the file's own format spells it."""
+    return key.replace("-", "_") if sheet.draft.format == "nemo" else f"--{key}"
 
 
 def _patched(sheet: Sheet) -> int | None:

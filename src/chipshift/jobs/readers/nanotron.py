@@ -13,10 +13,43 @@ from chipshift.jobs.job import Given
 from chipshift.jobs.readers.config_model import model_of_config
 from chipshift.jobs.readers.optimizer_name import put_optimizer_named
 from chipshift.jobs.readers.yaml_sheet import yaml_sheet
-from chipshift.jobs.settings import Sheet, as_boolean
+from chipshift.jobs.settings import Sheet, as_boolean, as_integer
 from chipshift.jobs.source import Source
 
-FAMILIES = {"is_llama_config": "llama", "is_qwen2_config": "qwen2", "is_mistral_config": "mistral"}
+FAMILIES = {
+    "is_llama_config": "llama",
+    "is_qwen2_config": "qwen2",
+    "is_mistral_config": "mistral",
+    "is_starcoder2_config": "starcoder2",
+}
+STARCODER2 = {
+    "num_kv_heads": "num_key_value_heads",
+    "n_inner": "intermediate_size",
+    "activation_function": "hidden_act",
+    "layer_norm_epsilon": "norm_epsilon",
+    "sliding_window_size": "sliding_window",
+}
+"""nanotron's keys of StarCoder2 (src/nanotron/config/models_config.py) and its config's."""
+QUIET = (
+    *(
+        "general.*",
+        "checkpoints.*",
+        "logging.*",
+        "data.*",
+        "data_stages*",
+        "dataset*",
+        "brrr_data*",
+    ),
+    *("tokenizer.*", "profiler*", "profile*", "lighteval*", "s3_upload*", "metrics_logging*"),
+    *(
+        "learning_rate_scheduler*",
+        "experiment_logger*",
+        "kill_switch_path",
+        "slurm*",
+        "optimizer.*",
+    ),
+    *("model.*", "tokens.*", "parallelism.tp_recompute_allgather"),
+)
 
 
 def read(source: Source, context: Context) -> Draft:
@@ -48,10 +81,8 @@ def read(source: Source, context: Context) -> Draft:
     )
     draft.put("seq_len", sheet.integer("tokens.sequence_length", into="sequence length"))
     _optimizer(sheet)
-    again = sheet.boolean("parallelism.recompute_layer", into="rematerialisation")
-    if again is not None:
-        draft.put("remat", Given("full" if again.value else "none", again.file, again.line))
-    draft.assume("remat", "none", "nanotron's default recompute_layer")
+    _stages(sheet)
+    _remat(sheet)
     sheet.flag("tp_overlap", "parallelism.tp_linear_async_communication")
     sheet.flag("attention_kernel", "model.model_config._attn_implementation")
     if sheet.flag("packed_documents", "model.model_config._use_doc_masking"):
@@ -62,8 +93,34 @@ def read(source: Source, context: Context) -> Draft:
     if (draft.get("tp") or 1) == 8:
         found = draft.values["tp"]
         draft.flag("node_of_8", "parallelism.tp", 8, getattr(found, "line", None))
-    sheet.ignore(("*",), False, "does not change the time or memory of a step")
+    sheet.ignore(QUIET, False, "does not change the time or memory of a step")
+    sheet.close("nanotron", unknown_matters=True)
     return draft
+
+
+def _stages(sheet: Sheet) -> None:
+    """A stage of the data may have a length of its own; the first stage's is the job's."""
+    stages = sheet.settings.get("data_stages")
+    length = sheet.draft.get("seq_len")
+    if stages is None or not isinstance(stages.value, list):
+        return
+    own = [stage.get("sequence_length") for stage in stages.value if isinstance(stage, dict)]
+    if other := [n for n in own if n is not None and n != length]:
+        why = f"a stage of the data has {other[0]} tokens a sequence: --set seq_len={other[0]}"
+        sheet.draft.note("sequence length", length, why)
+
+
+def _remat(sheet: Sheet) -> None:
+    """A layer whole, or (in versions of 2023) attention alone or a layer by its granularity."""
+    draft = sheet.draft
+    again = sheet.boolean("parallelism.recompute_layer", into="rematerialisation")
+    if again is not None:
+        draft.put("remat", Given("full" if again.value else "none", again.file, again.line))
+    words = ("full", "selective", "none")
+    old = sheet.text("parallelism.recompute_granularity", into="rematerialisation", choices=words)
+    if old is not None and again is None:
+        draft.put("remat", old)
+    draft.assume("remat", "none", "nanotron's default recompute_layer")
 
 
 def _model(sheet: Sheet) -> None:
@@ -79,11 +136,19 @@ def _model(sheet: Sheet) -> None:
         draft.wanted_model = "an architecture that nanotron alone defines"
         return
     config = {k: v for k, v in config.items() if not k.startswith("is_")}
+    if family == "starcoder2":
+        config = {STARCODER2.get(k, k): v for k, v in config.items() if v is not None}
+        width = as_integer(config.get("hidden_size"))
+        if "intermediate_size" not in config and width is not None:
+            config["intermediate_size"] = 4 * width
     model = model_of_config({**config, "model_type": family}, "nanotron", first.where)
     draft.put("model", Given(model, first.file, first.line))
     for key, setting in keys.items():
         sheet.raw(key)
         sheet.record(key, setting, "model")
+    step = sheet.integer("model.make_vocab_size_divisible_by", into="step of the vocabulary")
+    draft.put("vocab_step", step)
+    draft.assume("vocab_step", 1, "nanotron's default make_vocab_size_divisible_by")
 
 
 def _optimizer(sheet: Sheet) -> None:

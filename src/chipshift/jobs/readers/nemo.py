@@ -27,6 +27,7 @@ YAML_WORDS = frozenset(
         *("model.activation", "model.bias", "model.share_embeddings_and_output_weights"),
         *("model.position_embedding_type", "model.fp8", "model.optim.name", "model.normalization"),
         *("trainer.precision", "model.tokenizer.model", "model.tokenizer.type", "name"),
+        *("model.has_bias", "model.optim.grad_sync_dtype"),
     }
 )
 """Keys of version 1's YAML whose values are read here rather than passed on."""
@@ -167,7 +168,9 @@ def _yaml_words(settings: dict[str, Setting], found: dict[str, Setting]) -> None
     on("model.share_embeddings_and_output_weights", "untie-embeddings-and-output-weights", r"false")
     on("model.position_embedding_type", "use-rotary-position-embeddings", r"rope")
     on("model.fp8", "fp8-format", r"true")
+    on("model.has_bias", "disable-bias-linear", r"false")
     on("model.optim.name", "use-distributed-optimizer", r"distributed")
+    on("model.optim.grad_sync_dtype", "grad-reduce-in-bf16", r"bf16|bfloat16")
     norm = found.get("model.normalization")
     if norm is not None:
         name = "RMSNorm" if "rms" in str(norm.value).lower() else "LayerNorm"

@@ -1,0 +1,164 @@
+"""Keys that files of further publishers have and that were once passed over, format by format."""
+
+from pathlib import Path
+
+import pytest
+
+from chipshift.errors import InputError
+from chipshift.models.count import params
+
+from .test_spellings import job, plan_on
+
+NEMO = """
+trainer: {devices: 8, num_nodes: 4, precision: bf16}
+model:
+  micro_batch_size: 1
+  global_batch_size: 64
+  tensor_model_parallel_size: 4
+  encoder_seq_length: 2048
+  num_layers: 4
+  hidden_size: 1024
+  ffn_hidden_size: 2816
+  num_attention_heads: 16
+  num_kv_heads: 4
+  activation: swiglu
+  normalization: rmsnorm
+  position_embedding_type: rope
+  share_embeddings_and_output_weights: false
+  has_bias: false
+  make_vocab_size_divisible_by: 8
+  tokenizer: {library: huggingface, type: /data/own-tokenizer}
+  optim: {name: distributed_fused_adam, grad_sync_dtype: bf16}
+"""
+
+
+def test_nemo_1_reduces_gradients_in_the_dtype_it_names(tmp_path: Path) -> None:
+    found = job(tmp_path, NEMO.replace("devices: 8", "devices: 8, max_steps: 5") + OVERRIDE)
+    assert (found.precision.value.gradients, found.precision.value.reduce) == ("bf16", "bf16")
+    wide = job(tmp_path, NEMO.replace("bf16}", "fp32}") + OVERRIDE)
+    assert (wide.precision.value.gradients, wide.precision.value.reduce) == ("fp32", "fp32")
+
+
+OVERRIDE = "  override_vocab_size: 32000\n"
+
+
+def test_nemo_1_key_value_heads_and_biases_of_a_fork(tmp_path: Path) -> None:
+    found = job(tmp_path, NEMO + OVERRIDE)
+    d, kv, ffn, vocab = 1024, 4 * 64, 2816, 32000
+    # q and o, k and v, three of the gated MLP, two norms; no biases; embedding, head, last norm
+    layer = 2 * d * d + 2 * d * kv + 3 * d * ffn + 2 * d
+    assert params(found.model) == 4 * layer + 2 * vocab * d + d
+
+
+def test_nemo_1_without_a_vocabulary_is_told_in_its_own_words(tmp_path: Path) -> None:
+    with pytest.raises(InputError, match=r"own-tokenizer\); expected vocab_size in it or --set"):
+        job(tmp_path, NEMO)
+
+
+NANOTRON = """
+model:
+  dtype: bfloat16
+  make_vocab_size_divisible_by: 8
+  model_config:
+    is_starcoder2_config: true
+    hidden_size: 512
+    num_attention_heads: 8
+    num_kv_heads: 2
+    num_hidden_layers: 2
+    vocab_size: 1001
+    max_position_embeddings: 4096
+    activation_function: gelu
+    sliding_window_size: 4096
+parallelism: {dp: 2, tp: 2, pp: 1, tp_mode: REDUCE_SCATTER, recompute_granularity: SELECTIVE}
+tokens: {micro_batch_size: 2, batch_accumulation_per_replica: 4, sequence_length: 2048}
+optimizer: {zero_stage: 0, accumulate_grad_in_fp32: true}
+data_stages:
+- {name: short, start_training_step: 1, data: {seed: 1}}
+- {name: long, start_training_step: 900, sequence_length: 4096, data: {seed: 1}}
+"""
+
+
+def test_nanotrons_starcoder2_and_its_padded_vocabulary(tmp_path: Path) -> None:
+    found = job(tmp_path, NANOTRON)
+    d, kv, rows = 512, 2 * 64, 1008  # 1001 rows up to a multiple of 8 × tp 2
+    attention = 2 * (d * d + d) + 2 * (d * kv + kv)  # q, o, k and v with biases
+    mlp = 2 * (4 * d * d) + 4 * d + d  # four times the width, biases of both
+    # two LayerNorms a layer with weight and bias, one at the end; the head is the embedding
+    assert params(found.model) == 2 * (attention + mlp + 2 * 2 * d) + rows * d + 2 * d
+
+
+def test_nanotrons_granularity_of_2023_and_a_longer_stage(tmp_path: Path) -> None:
+    found = job(tmp_path, NANOTRON)
+    assert found.plan is not None
+    assert found.plan.value.remat == "selective"
+    assert any(what == "sequence length" and "4096" in why for what, _, why in found.assumed)
+
+
+def test_a_table_that_nanotron_does_not_know_is_said_to_matter(tmp_path: Path) -> None:
+    found = job(tmp_path, NANOTRON + "infini_attention: {turn_on_memory: true}\n")
+    assert [i.key for i in found.ignored if i.matters] == ["infini_attention.turn_on_memory"]
+
+
+LEVANTER = """
+trainer:
+  mp: p=f32,c=bfloat16
+  train_batch_size: 64
+  per_device_parallelism: 4
+"""
+SMALL = "model: {type: gpt2, hidden_dim: 256, num_heads: 4, num_layers: 2, seq_len: 512}\n"
+
+
+def test_levanters_vocabulary_of_tokens_passed_through(tmp_path: Path) -> None:
+    found = job(tmp_path, LEVANTER + SMALL + "data: {tokenizer: passthrough, vocab_size: 1234}\n")
+    assert found.model.vocab == 1234
+
+
+@pytest.mark.parametrize("shape", ["use_hf_model_config: true\n" + SMALL, "lora: {r: 8}\n"])
+def test_levanter_takes_no_default_shape_for_a_checkpoint_not_known(
+    tmp_path: Path, shape: str
+) -> None:
+    with pytest.raises(InputError, match="'acme/own-1b', which is not a shipped model"):
+        job(tmp_path, LEVANTER + shape + "initialize_from_hf: acme/own-1b\n")
+
+
+FACTORY = """
+model_name_or_path: Qwen/Qwen2.5-7B
+stage: sft
+finetuning_type: full
+cutoff_len: 2048
+per_device_train_batch_size: 1
+bf16: true
+"""
+
+
+def test_llama_factorys_muon(tmp_path: Path) -> None:
+    assert job(tmp_path, FACTORY + "use_muon: true\n").optimizer.value == "muon"
+    assert job(tmp_path, FACTORY + "use_muon: false\n").optimizer.value == "adamw"
+
+
+def test_llama_factorys_orthogonal_adapters_are_said_to_be_taken_for_full(tmp_path: Path) -> None:
+    found = job(tmp_path, FACTORY.replace("full", "oft") + "oft_block_size: 32\n")
+    assert any(what == "trained weights" and "oft" in why for what, _, why in found.assumed)
+    assert [i.key for i in found.ignored if i.matters] == ["oft_block_size"]
+
+
+@pytest.mark.parametrize(
+    "key, matters",
+    [
+        ("use_dynamic_sparse: true", True),
+        ("moe_expert_offload: cpu", True),
+        ("use_dynamic_sparse: false", False),
+        ("eval_max_length: 4096", False),
+        ("own_note: hello", False),
+    ],
+)
+def test_an_unknown_key_whose_name_bears_on_memory_is_shown(
+    tmp_path: Path, key: str, matters: bool
+) -> None:
+    found = job(tmp_path, FACTORY + key + "\n")
+    assert [i.matters for i in found.ignored if i.key == key.split(":")[0]] == [matters]
+
+
+def test_plan_of_the_first_stage(tmp_path: Path) -> None:
+    plan = plan_on(job(tmp_path, NANOTRON), "h100*4")
+    assert (plan.dp, plan.tp, plan.microbatch, plan.accumulation) == (2, 2, 2, 4)
