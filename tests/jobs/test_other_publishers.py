@@ -162,3 +162,29 @@ def test_an_unknown_key_whose_name_bears_on_memory_is_shown(
 def test_plan_of_the_first_stage(tmp_path: Path) -> None:
     plan = plan_on(job(tmp_path, NANOTRON), "h100*4")
     assert (plan.dp, plan.tp, plan.microbatch, plan.accumulation) == (2, 2, 2, 4)
+
+
+TORCHTUNE = """
+model: {_component_: torchtune.models.llama3_1.llama3_1_8b}
+tokenizer:
+  _component_: torchtune.models.llama3.llama3_tokenizer
+  max_seq_len: LENGTH
+dataset: {packed: false}
+batch_size: 2
+optimizer: {_component_: torch.optim.AdamW}
+loss: {_component_: torchtune.dev.rl.loss.GRPOSimpleLoss}
+grpo_samples: 8
+dtype: bf16
+"""
+
+
+def test_torchtunes_null_length_is_named(tmp_path: Path) -> None:
+    with pytest.raises(
+        InputError, match=r"job\.yaml:5: tokenizer\.max_seq_len is unset.*seq_len=N"
+    ):
+        job(tmp_path, TORCHTUNE.replace("LENGTH", "null"))
+
+
+def test_torchtunes_answers_a_prompt_are_said_to_matter(tmp_path: Path) -> None:
+    found = job(tmp_path, TORCHTUNE.replace("LENGTH", "1024"))
+    assert "grpo_samples" in [i.key for i in found.ignored if i.matters]

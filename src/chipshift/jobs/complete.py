@@ -40,9 +40,12 @@ def complete(draft: Draft, files: tuple[str, ...]) -> TrainJob:
         )
     seq_len = draft.values.get("seq_len")
     if seq_len is None:
-        raise InputError(
-            f"{draft.file} does not give the sequence length; expected --set seq_len=N"
-        )
+        null = next((u for u in draft.understood if u.understood_as == "sequence length"), None)
+        said = f"{draft.file} does not give the sequence length"
+        if null is not None:  # as torchtune's max_seq_len: null
+            place = null.file if null.line is None else f"{null.file}:{null.line}"
+            said = f"{place}: {null.key} is unset, and sequences are as long as their texts"
+        raise InputError(f"{said}; expected --set seq_len=N")
     _devices_of_nodes(draft)
     settle_loss(draft)
     settle(draft)

@@ -279,9 +279,9 @@ def _with_vocabulary(sheet: Sheet, model: Model) -> Model:
         sheet.draft.note("vocabulary", vocab, "GPT-2's, --vocab-file being given")
     else:
         named = tokenizer or kind
-        found = f" ({named[0]} is {named[1].value})" if named is not None else ""
+        said = f" ({named[0]} is {named[1].value})" if named is not None else ""
         raise InputError(
-            f"{sheet.draft.file} does not tell the vocabulary{found}; expected "
+            f"{sheet.draft.file} does not tell the vocabulary{said}; expected "
             f"{_spelt(sheet, 'vocab-size')} in it or --set vocab-size=N"
         )
     alike = twin(model, vocab)

@@ -78,6 +78,8 @@ def read(source: Source, context: Context) -> Draft:
         True,
         "a second model's part is not counted",
     )
+    why = "each prompt is answered so many times, and the step trains on every answer"
+    sheet.ignore(("grpo_samples",), True, why)
     sheet.ignore(("*",), False, "does not change the time or memory of a step")
     sheet.close("torchtune")
     return draft
