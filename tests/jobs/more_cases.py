@@ -198,12 +198,14 @@ MORE_CASES = (
         flags=frozenset({"xla_flags", "attention_kernel"}),
     ),
     Case(
-        # 16 devices: fsdp 8 × tp 2; 4 × 16 = 64 sequences
+        # two nodes are two slices, over which dcn_data_parallelism -1 replicates; of the 8 devices
+        # in each fsdp 4 × tp 2; 4 × 16 = 64 sequences
         "MaxText YAML over base.yml's defaults",
         {"llama2.yml": MAXTEXT_YAML},
         {
             "model.name": "llama-2-7b",
-            "plan.fsdp": 8,
+            "plan.dp": 2,
+            "plan.fsdp": 4,
             "plan.tp": 2,
             "sequences_per_step": 64,
             "precision.moments": "bf16",

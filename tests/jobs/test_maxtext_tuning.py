@@ -1,4 +1,4 @@
-"""MaxText's fine-tuning, preferences and distillation, and an expert axis that is left open."""
+"""MaxText's fine-tuning, preferences and distillation."""
 
 from pathlib import Path
 
@@ -35,6 +35,10 @@ def test_distillation_trains_the_student(tmp_path: Path) -> None:
     assert value_of(job, "model.name") == "qwen3-0.6b"
     matters = {one.key for one in job.ignored if one.matters}
     assert {"teacher_overrides.model_name", "distill_alpha"} <= matters
+    alone = read(tmp_path, BASE.replace("model_name", "student_overrides:\n  model_name"))
+    assert any(one.matters and "teacher" in one.why for one in alone.ignored)
+    beforehand = read(tmp_path, text + "offline_data_dir: gs://bucket/logits\n")
+    assert not [one for one in beforehand.ignored if one.matters]
 
 
 def test_keys_that_beat_a_named_models_shape_matter(tmp_path: Path) -> None:
@@ -42,13 +46,6 @@ def test_keys_that_beat_a_named_models_shape_matter(tmp_path: Path) -> None:
     for more, on in (("", False), ("override_model_config: true\n", True)):
         found = {one.key: one.matters for one in read(tmp_path, heads + more).ignored}
         assert found["base_num_query_heads"] is on
-
-
-def test_an_open_expert_axis_is_said(tmp_path: Path) -> None:
-    text = BASE.replace("qwen3-0.6b", "mixtral-8x7b")
-    job = read(tmp_path, text + "ici_fsdp_parallelism: 1\nici_expert_parallelism: -1\n")
-    assert any("--set ep=N" in why for what, _, why in job.assumed if what == "ep")
-    assert job.plan_open == "fsdp"
 
 
 def test_a_scale_of_one_does_not_matter(tmp_path: Path) -> None:

@@ -104,6 +104,7 @@ def as_object(job: TrainJob) -> dict[str, Any]:
             "devices": job.devices.value if job.devices else None,
             "plan": None if plan is None else _plan(job),
             "plan_open": job.plan_open or None,
+            "slices_open": job.slices_open or None,
         },
         "understood": [
             {
@@ -128,7 +129,9 @@ def _plan(job: TrainJob) -> dict[str, Any]:
     table = asdict(job.plan.value)
     table["order"] = list(job.plan.value.order)
     if job.plan_open:
-        table[job.plan_open] = None
+        for axis in (job.plan_open, job.slices_open):
+            if axis:
+                table[axis] = None
         if not job.batch_open:  # the machine tells one of them
             table["microbatch" if job.microbatch_rule == "all" else "accumulation"] = None
     return table
@@ -201,15 +204,17 @@ def _step(job: TrainJob) -> str:
     batch = f"{job.sequences_per_step.value} sequences"
     if job.batch_open:
         batch += f" × {job.plan_open}"
+        batch += f" × {job.slices_open}" if job.slices_open else ""
     text = f"{batch} of {job.seq_len.value} tokens a step, {job.optimizer.value}"
     if job.loss != "lm":
         text += f", {job.loss}"
     if job.plan is not None:
         plan = job.plan.value
+        told = {job.slices_open: "the slices", job.plan_open: "the rest"}
         degrees = [
-            f"{name}={'the rest' if name == job.plan_open else getattr(plan, name)}"
+            f"{name}={told.get(name, getattr(plan, name))}"
             for name in ("dp", "fsdp", "cp", "tp", "pp", "ep", "vpp")
-            if getattr(plan, name) > 1 or name == job.plan_open
+            if getattr(plan, name) > 1 or name in told
         ]
         text += f"; {', '.join(degrees) or 'one device'}, remat {plan.remat}"
     if job.machine is not None:

@@ -11,6 +11,7 @@ from chipshift.jobs.check import check_plan
 from chipshift.jobs.draft import DEGREES, FIELDS, Draft
 from chipshift.jobs.job import Assumed, Given, Precision, Stated, TrainJob
 from chipshift.jobs.loss import LM, NO_REFERENCE, loss
+from chipshift.jobs.open_axes import GROWS, grown, over_slices
 from chipshift.jobs.plan import Plan
 from chipshift.jobs.preference import settle_loss
 from chipshift.jobs.settle import settle
@@ -71,6 +72,8 @@ def complete(draft: Draft, files: tuple[str, ...]) -> TrainJob:
         devices=draft.values.get("devices"),
         plan=plan,
         plan_open=draft.open_axis,
+        slices_open=draft.slices_open if draft.open_axis else "",
+        slices_known=draft.slices_known,
         batch_open=batch_open,
         microbatch_rule=_rule(draft),
         uneven_pp=draft.uneven_pp,
@@ -87,11 +90,22 @@ def complete(draft: Draft, files: tuple[str, ...]) -> TrainJob:
         ignored=tuple(draft.ignored),
         assumed=tuple(assumed + _assumptions(draft, *made)),
     )
-    if isinstance(job.devices, Given):
+    job = _over_own_slices(job)
+    if isinstance(job.devices, Given) and not job.slices_open:
         where = _where(job.devices, draft.file)
         return fill(job, job.devices.value, f"{job.devices.value} devices ({where})")
     check_plan(job, draft.file)
     return job
+
+
+def _over_own_slices(job: TrainJob) -> TrainJob:
+    """The axis of the slices filled, where the files name the machine."""
+    if not job.slices_open or job.machine is None:
+        return job
+    from chipshift.machines.names import parse_machine
+
+    machine = parse_machine(job.machine.value)
+    return over_slices(job, machine.slices, f"{machine.name} ({_where(job.machine, job.files[0])})")
 
 
 def resolve_machine(job: TrainJob, machine: Machine) -> TrainJob:
@@ -108,7 +122,7 @@ def resolve_machine(job: TrainJob, machine: Machine) -> TrainJob:
             f"{_where(said, job.files[0])} puts the job on {said.value} devices, but {there} was "
             f"named; expected a machine of {said.value} devices, or --set to change the file's"
         )
-    filled = fill(job, machine.devices, there)
+    filled = fill(over_slices(job, machine.slices, there), machine.devices, there)
     stated = job.machine if isinstance(job.machine, Given) else Given(machine.name, "--on")
     return replace(filled, machine=stated)
 
@@ -123,15 +137,17 @@ def fill(job: TrainJob, devices: int, there: str) -> TrainJob:
     axis = job.plan_open
     batch = job.sequences_per_step
     if axis:
-        others = plan.devices // getattr(plan, axis)
+        others = plan.devices if axis in GROWS else _without(plan, axis).devices
         if devices % others:
+            left = _product(plan, skip="" if axis in GROWS else axis)
             raise InputError(
-                f"{where}: {_product(plan, skip=axis)} = {others} does not divide {there}; "
+                f"{where}: {left} = {others} does not divide {there}; "
                 f"expected degrees whose product divides {devices}, or --set nodes=N"
             )
-        plan = replace(plan, **{axis: devices // others})
+        count = devices // others
+        plan = grown(plan if axis in GROWS else _without(plan, axis), axis, count)
         if job.batch_open:
-            batch = _with(batch, batch.value * getattr(plan, axis))
+            batch = _with(batch, batch.value * count)
         else:
             plan = _shared(plan, batch.value, job.microbatch_rule, where)
     elif plan.devices != devices:
@@ -143,12 +159,18 @@ def fill(job: TrainJob, devices: int, there: str) -> TrainJob:
         job,
         plan=_with(stated, plan),
         plan_open="",
+        slices_open="",
         batch_open=False,
         microbatch_rule="exact",
         sequences_per_step=batch,
     )
     check_plan(filled, where)
     return filled
+
+
+def _without(plan: Plan, axis: str) -> Plan:
+    """The plan before dp or fsdp took anything."""
+    return replace(plan, dp=1) if axis == "dp" else replace(plan, fsdp=1)
 
 
 def _rule(draft: Draft) -> str:

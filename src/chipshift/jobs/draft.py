@@ -74,7 +74,8 @@ class Draft:
     """One file's reading so far.
 
     Attributes:
-        open_axis: ``dp`` or ``fsdp``: the axis that takes the devices the others leave, or "".
+        open_axis: the axis that takes the devices the others leave, or "": dp or fsdp, of MaxText
+            any; slices_open, slices_known: see ``TrainJob``.
         microbatch_rule: ``exact``, ``all`` or ``at_most``: see ``TrainJob``.
         uneven_pp: the framework lets stages hold different numbers of layers.
         kv_replicated: the framework copies key/value heads where tp exceeds them.
@@ -90,6 +91,8 @@ class Draft:
     format: str
     values: dict[str, Given[Any] | Assumed[Any]] = field(default_factory=dict)
     open_axis: str = ""
+    slices_open: str = ""
+    slices_known: int = 1
     microbatch_rule: str = "exact"
     uneven_pp: bool = True
     kv_replicated: bool = True
@@ -154,6 +157,8 @@ def join(drafts: list[Draft]) -> Draft:
                     shown = f"the model of {_where(mine)} was taken, its file being named first"
                 first.ignored.append(Ignored(name, value.file, value.line, True, shown))
         first.open_axis = first.open_axis or other.open_axis
+        if not first.slices_open:
+            first.slices_open, first.slices_known = other.slices_open, other.slices_known
         if first.microbatch_rule == "exact":
             first.microbatch_rule = other.microbatch_rule
         first.counts_examples = first.counts_examples or other.counts_examples

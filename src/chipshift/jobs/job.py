@@ -113,6 +113,9 @@ class TrainJob:
         plan: the present plan, or None when the file says nothing of it. Degrees that the file
             leaves to the world size (dp = "the rest") are filled when the machine is known:
             ``plan_open`` names that one axis, or is "".
+        slices_open: the axis that takes the machine's slices, beside the one that takes what a
+            slice has left, or ""; ``slices_known``: the product of the degrees across slices that
+            are told.
         batch_open: the file gives the batch of a replica only: until the open axis is filled,
             ``sequences_per_step`` counts that axis as 1.
         microbatch_rule: what the global batch makes of the microbatch once the open axis is
@@ -148,6 +151,8 @@ class TrainJob:
     machine: Stated[str] | None = None
     plan: Stated[Plan] | None = None
     plan_open: str = ""
+    slices_open: str = ""
+    slices_known: int = 1
     batch_open: bool = False
     microbatch_rule: str = "exact"
     devices: Stated[int] | None = None

@@ -8,6 +8,7 @@ from typing import Any
 from chipshift.errors import InputError, nearest, slipped
 from chipshift.jobs.draft import FIELDS, Draft
 from chipshift.jobs.job import Given, Understood
+from chipshift.jobs.open_axes import GROWS
 from chipshift.jobs.settings import ABSURD, Setting, as_integer, as_number, unknown
 
 COUNTS = {
@@ -124,14 +125,29 @@ class Overrides:
                 )
 
     def _put(self, draft: Draft, field: str, key: str, value: Any) -> None:
-        if field == draft.open_axis:
-            draft.open_axis = ""
+        if field == draft.slices_open:
+            draft.slices_open = ""
+        elif field == draft.open_axis:
+            self._close(draft, key, value)
         if field == "tokens_per_step":
             draft.values.pop("global_batch", None)
         if field in ("global_batch", "tokens_per_step"):
             draft.values.pop("accumulation", None)
         draft.put(field, Given(value, "--set"))
         draft.understood.append(Understood(key, str(value), "--set", None, FIELDS[field]))
+
+    @staticmethod
+    def _close(draft: Draft, key: str, value: int) -> None:
+        """The open axis is told: what grows with it does, and the slices' axis is left open."""
+        axis = draft.open_axis
+        draft.open_axis, draft.slices_open = draft.slices_open, ""
+        if axis in GROWS:
+            known, also = draft.get(axis) or 1, draft.get(GROWS[axis]) or 1
+            if value % known:
+                raise InputError(
+                    f"--set {key} is {value}, of which the file tells {known}; expected a multiple"
+                )
+            draft.put(GROWS[axis], Given(also * (value // known), "--set"))
 
 
 def parse_settings(settings: Iterable[str]) -> dict[str, str]:

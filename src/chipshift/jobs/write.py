@@ -69,6 +69,8 @@ def _plan(job: TrainJob) -> dict[str, Any]:
         table.pop("stage_layers")
     if job.plan_open:
         table["open"] = job.plan_open
+        if job.slices_open:
+            table |= {"slices_open": job.slices_open, "slices_known": job.slices_known}
         if not job.batch_open:
             if job.microbatch_rule != "exact":
                 table["microbatch_rule"] = job.microbatch_rule

@@ -12,11 +12,12 @@ from chipshift.errors import InputError
 from chipshift.jobs.context import Context
 from chipshift.jobs.draft import Draft
 from chipshift.jobs.dtypes import dtype_of
-from chipshift.jobs.job import Given
+from chipshift.jobs.job import Given, Ignored
 from chipshift.jobs.launch import Launch, put_environment, read_launch
 from chipshift.jobs.readers import primus
 from chipshift.jobs.readers.config_model import put_config_model
 from chipshift.jobs.readers.hf_args import put_model_named
+from chipshift.jobs.readers.maxtext_mesh import put_axes, put_batch
 from chipshift.jobs.readers.maxtext_remat import TENSOR, custom_policy
 from chipshift.jobs.readers.optimizer_name import put_optimizer_named
 from chipshift.jobs.readers.yaml_sheet import yaml_sheet
@@ -31,16 +32,6 @@ TELLTALES = frozenset(
         *("model_name", "ici_tensor_parallelism", "dcn_data_parallelism", "run_name"),
     }
 )
-AXES = (
-    ("dp", ("data", "diloco")),
-    ("fsdp", ("fsdp", "fsdp_transpose")),
-    ("tp", ("tensor", "tensor_transpose", "tensor_sequence", "sequence")),
-    ("cp", ("context", "context_usp_ulysses")),
-    ("pp", ("pipeline",)),
-    ("ep", ("expert",)),
-)
-"""Our axes and MaxText's; its expert axis also shards weights, as fsdp does."""
-
 NAMES = {
     "deepseek3-671b": "deepseek-v3",
     "deepseek2-236b": "deepseek-v2",
@@ -72,8 +63,8 @@ def read(source: Source, context: Context) -> Draft:
     draft.put("stack", Given("maxtext", source.path))
     _student(sheet)
     _model(sheet, context)
-    _axes(sheet)
-    _batch(sheet)
+    put_axes(sheet)
+    put_batch(sheet)
     _precision(sheet)
     _task(sheet)
     _rest(sheet)
@@ -207,94 +198,6 @@ def _model(sheet: Sheet, context: Context) -> None:
     put_config_model(sheet, defaults, keys, "maxtext-custom")
 
 
-def _axes(sheet: Sheet) -> None:
-    """Degrees inside a slice times degrees across slices; -1 takes what the others leave."""
-    draft = sheet.draft
-    degrees, opened = dict.fromkeys(("dp", "fsdp", "tp", "cp", "pp", "ep"), 1), ""
-    places: dict[str, Given[int]] = {}
-    for field, names in AXES:
-        for name in names:
-            for net in ("ici", "dcn"):
-                key = f"{net}_{name}_parallelism"
-                size = sheet.integer(key, into=field, low=-1, high=10**6)
-                default = -1 if key in ("ici_fsdp_parallelism", "dcn_data_parallelism") else 1
-                value = size.value if size is not None else default
-                if value == 0:
-                    raise wrong(key, sheet.settings[key], "a whole number of at least 1, or -1")
-                if value == -1 and field == "ep":
-                    why = f"{key} takes what the slice has left, not known yet: --set ep=N"
-                    draft.note("ep", 1, why)
-                if value == -1 and net == "ici":
-                    opened = "dp" if field == "dp" else "fsdp"
-                elif value > 0:
-                    degrees[field] *= value
-                if size is not None and value > 0:
-                    places.setdefault(field, size)
-    degrees["fsdp"] *= degrees["ep"]
-    slices = sheet.integer("num_slices", "compile_topology_num_slices", into="slices", none=(-1,))
-    if slices is not None and "dcn_data_parallelism" not in sheet.settings:
-        degrees["dp"] *= slices.value
-        places.setdefault("dp", slices)
-    if not opened and draft.get("machine") is None and _slices_open(sheet):
-        opened = "dp"  # each slice is cut whole: slices replicate it
-    for field, value in degrees.items():
-        if value > 1 or field in places:
-            place = places.get(field) or places.get("ep")
-            line = place.line if place else None
-            draft.put(field, Given(value, place.file if place else draft.file, line))
-    if degrees["tp"] > 1 or degrees["cp"] > 1:
-        draft.note("sequence parallelism", "on", "MaxText cuts activations over the tensor axis")
-    strategy = sheet.text("context_parallel_strategy", into="context-parallel exchange")
-    if degrees["cp"] > 1:
-        ring = strategy is not None and strategy.value == "ring"
-        draft.assume("cp_kind", "ring" if ring else "allgather", "context_parallel_strategy")
-    _open(draft, opened, degrees)
-
-
-def _slices_open(sheet: Sheet) -> bool:
-    """Whether dcn_data_parallelism is -1, as it is by default, and no number of slices is told."""
-    stated = sheet.settings.get("dcn_data_parallelism")
-    told = any(key in sheet.settings for key in ("num_slices", "compile_topology_num_slices"))
-    return str(stated.value) == "-1" if stated is not None else not told
-
-
-def _open(draft: Draft, axis: str, degrees: dict[str, int]) -> None:
-    """The open axis still holds what is known of it: the expert axis is a part of fsdp."""
-    if not axis:
-        return
-    if degrees[axis] > 1:
-        draft.note(axis, "the rest", f"includes {degrees[axis]} of its own from other axes")
-    draft.put(axis, Given(1, draft.file))
-    draft.open_axis = axis
-
-
-def _batch(sheet: Sheet) -> None:
-    """per_device_batch_size counts devices, ours the devices of a replica."""
-    draft = sheet.draft
-    each = sheet.number("per_device_batch_size", into="sequences a device", low=1e-6)
-    value = each.value if each else 12.0
-    if each is None:
-        draft.note("per_device_batch_size", 12, "MaxText's default")
-    replica = (draft.get("tp") or 1) * (draft.get("cp") or 1) * (draft.get("pp") or 1)
-    steps = sheet.integer("gradient_accumulation_steps", into="accumulation")
-    forwards = steps.value if steps else 1
-    stages = draft.get("pp") or 1
-    microbatches = 1
-    if stages > 1:
-        count = sheet.integer("num_pipeline_microbatches", into="microbatches", none=(-1,))
-        microbatches = count.value if count else stages
-        repeats = sheet.integer("num_pipeline_repeats", into="vpp", none=(-1,))
-        if repeats is not None and repeats.value > 1:
-            draft.put("vpp", repeats)
-        draft.assume("schedule", "gpipe", "MaxText's pipeline runs all forwards, then backwards")
-    line = each.line if each else None
-    file = each.file if each else draft.file
-    draft.put("microbatch", Given(value * replica / microbatches, file, line))
-    draft.put("accumulation", Given(forwards * microbatches, draft.file, line))
-    draft.put("seq_len", sheet.integer("max_target_length", into="sequence length", high=10**9))
-    draft.assume("seq_len", 2048, "MaxText's default max_target_length")
-
-
 def _precision(sheet: Sheet) -> None:
     draft = sheet.draft
     why = "MaxText's defaults: fp32 weights and moments, bf16 matmuls and gathers"
@@ -336,9 +239,15 @@ def _student(sheet: Sheet) -> None:
     for key, one in found.items():
         sheet.settings[key.removeprefix(base)] = one
         del sheet.settings[key]
+    kept = sheet.text("offline_data_dir", into="the teacher's logits, computed beforehand")
+    if kept is not None and kept.value:
+        sheet.ignore(("teacher_overrides.*", "distill_*"), False, "no teacher is run")
+        return
     teacher = "the teacher's forward pass and weights are not counted"
     sheet.draft.note("task", "the student alone", teacher)
     sheet.ignore(("teacher_overrides.*", "distill_*"), True, teacher)
+    first = next(iter(found))
+    sheet.draft.ignored.append(Ignored(first, found[first].file, found[first].line, True, teacher))
 
 
 def _task(sheet: Sheet) -> None:

@@ -74,6 +74,7 @@ def read(source: Source, context: Context) -> Draft:
             draft.put("stage_layers", Given(chunks, source.path, line))
             _note(draft, "plan.stage_layers", list(chunks), line)
         draft.open_axis = table.plan.open
+        draft.slices_open, draft.slices_known = table.plan.slices_open, table.plan.slices_known
         draft.microbatch_rule = table.plan.microbatch_rule
         draft.uneven_pp, draft.kv_replicated = table.plan.uneven_pp, table.plan.kv_replicated
     _take(draft, "precision", table.precision, PRECISION, lines)

@@ -85,8 +85,16 @@ class JobTable(_Table):
 class PlanTable(_Table):
     """How a step is cut over devices: dp·fsdp·cp·tp·pp = devices."""
 
-    open: Literal["", "dp", "fsdp"] = Field(
-        default="", description="The axis that takes the devices that the others leave"
+    open: Literal["", "dp", "fsdp", "tp", "cp", "ep", "pp"] = Field(
+        default="",
+        description="The axis that takes the devices that the others leave; with tp and cp the "
+        "microbatch grows, with ep fsdp, with pp the accumulation",
+    )
+    slices_open: Literal["", "dp", "fsdp", "tp", "cp", "ep", "pp"] = Field(
+        default="", description="The axis that takes the slices, beside the open one within a slice"
+    )
+    slices_known: int = Field(
+        default=1, ge=1, le=MOST, description="Product of the degrees across slices that are told"
     )
     dp: int = Field(default=1, ge=1, le=MOST)
     fsdp: int = Field(default=1, ge=1, le=MOST)
