@@ -13,25 +13,13 @@ from chipshift.jobs.draft import Draft
 from chipshift.jobs.dtypes import dtype_of
 from chipshift.jobs.job import Given
 from chipshift.jobs.readers import deepspeed
-from chipshift.jobs.readers.config_model import put_config_model
+from chipshift.jobs.readers.foundry_mpt import put_mpt
 from chipshift.jobs.readers.hf_args import put_fsdp, put_model
 from chipshift.jobs.readers.optimizer_name import put_optimizer_named
 from chipshift.jobs.readers.yaml_sheet import yaml_sheet
 from chipshift.jobs.settings import Setting, Sheet
 from chipshift.jobs.source import Source
 from chipshift.models.lora import read_lora
-
-MPT = {
-    "model.d_model": "d_model",
-    "model.n_heads": "n_heads",
-    "model.n_layers": "n_layers",
-    "model.expansion_ratio": "expansion_ratio",
-    "model.vocab_size": "vocab_size",
-    "model.max_seq_len": "max_seq_len",
-    "model.no_bias": "no_bias",
-    "model.learned_pos_emb": "learned_pos_emb",
-    "model.tie_word_embeddings": "tie_word_embeddings",
-}
 
 LENGTHS = ("max_seq_len", "max_position_embeddings", "attn_config*", "use_cache", "rope_*")
 """``config_overrides`` that leave a published model's shape as it is."""
@@ -44,7 +32,7 @@ def read(source: Source, context: Context) -> Draft:
     draft.put("stack", Given("llm-foundry", source.path))
     kind = sheet.text("model.name", into="kind of model")
     if not context.model_named and kind is not None and "mpt" in kind.value:
-        put_config_model(sheet, {"model_type": "mpt"}, MPT, "mpt")
+        put_mpt(sheet)
     else:
         put_model(sheet, context, "model.pretrained_model_name_or_path")
     draft.microbatch_rule = "at_most"  # Composer cuts a device's share into equal parts
@@ -70,11 +58,7 @@ def read(source: Source, context: Context) -> Draft:
     sheet.flag("attention_kernel", "model.attn_config.attn_impl")
     sheet.flag("attention_kernel", "model.use_flash_attention_2")
     sheet.flag("transformer_engine", "model.fc_type", off=("torch", None))
-    sheet.ignore(
-        ("model.ffn_config.*", "model.attn_config.kv_n_heads", "peft_config*"),
-        True,
-        "experts, grouped heads and adapters are not read from these keys",
-    )
+    sheet.ignore(("peft_config*",), True, "adapters are not read from these keys")
     kept = tuple(f"model.config_overrides.{key}" for key in LENGTHS)
     sheet.ignore(kept, False, "does not change the time or memory of a step")
     why = "the published shape is taken; --model with a config.json of its own settles it"
