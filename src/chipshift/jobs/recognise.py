@@ -30,6 +30,10 @@ _IMPORTS = re.compile(r"^(?:import|from)[ \t]+\w[\w.]*(?:[ \t]+(?:import|as)\b.*
 _PYTHON = re.compile(r"^[ \t]*(?:import|from|def|class|@)[ \t]*\w", re.M)
 _LIGHTNING = re.compile(r"^[ \t]*(?:import|from)[ \t]+(?:pytorch_)?lightning\b", re.M)
 _NEMO_COMMAND = re.compile(r"\bnemo[ \t]+llm[ \t]+(?:pretrain|finetune)\b.*--factory", re.S)
+_SWIFT = re.compile(
+    r"(?<![\w/-])(?:swift|megatron)[ \t]+(?:sft|pt|rlhf)\b|"
+    r"swift/cli/(?:_megatron/)?(?:sft|pt|rlhf)\.py"
+)
 _COMMANDS = re.compile(r"parse_args\(|add_argument\(|ArgumentParser\(|TrlParser\(")
 _ARGUMENTS = re.compile(
     r"^(?![ \t]*class ).*\b\w*(?:TrainingArguments|"
@@ -87,6 +91,14 @@ YAML_FORMATS: tuple[tuple[str, tuple[frozenset[str], ...]], ...] = (
             frozenset({"trainer", "tensor_model_parallel_size"}),
             frozenset({"micro_batch_size", "tensor_model_parallel_size"}),
             frozenset({"trainer", "pretrained_checkpoint"}),
+        ),
+    ),
+    (
+        "swift",
+        (
+            frozenset({"tuner_type", "model", "torch_dtype"}),
+            frozenset({"tuner_type", "model", "per_device_train_batch_size"}),
+            frozenset({"train_type", "model", "per_device_train_batch_size"}),
         ),
     ),
     ("levanter", (frozenset({"trainer", "train_batch_size"}), frozenset({"trainer", "mp"}))),
@@ -250,6 +262,8 @@ def _script(text: str) -> str:
         return "litgpt"
     if not _IMPORTS.search(text) and _NEMO_COMMAND.search(text):
         return "nemo_command"
+    if not _IMPORTS.search(text) and (started := _SWIFT.search(text)):
+        return "swift_megatron" if "megatron" in started.group() else "swift"
     if re.search(r"--(?:training|parallelism|job|model)\.\w+|run_train\.sh", text):
         return "torchtitan"
     if _TRAINER_COMMAND.search(text):
