@@ -15,7 +15,8 @@ from chipshift.jobs.context import Context
 from chipshift.jobs.draft import Draft
 from chipshift.jobs.job import Given, Understood
 from chipshift.jobs.settings import Setting, as_integer
-from chipshift.jobs.shell.resolve import Command, Resolved, resolve
+from chipshift.jobs.shell.loops import UNKNOWN
+from chipshift.jobs.shell.resolve import ARGUMENTS, Command, Resolved, resolve
 from chipshift.jobs.shell.values import Environment, Field
 from chipshift.jobs.source import Source
 
@@ -192,9 +193,9 @@ def put_machine(draft: Draft, launch: Launch, world: Field | None = None) -> Non
     options = launch.options
     own = ("num_machines", *NODES) if "num_processes" in options else NODES  # accelerate's, first
     nodes = next((options[n] for n in own if n in options), None)
-    each = next((options[n] for n in PER_NODE[:5] if n in options), None)
-    each = each if each is not None and as_integer(each.plain) else gpus_per_node(options)
-    each = each or next((options[n] for n in PER_NODE[5:] if n in options), None)
+    launched = next((options[n] for n in PER_NODE[:5] if n in options), None)
+    each = launched if launched and as_integer(launched.plain) else gpus_per_node(options)
+    each = each or next((options[n] for n in PER_NODE[5:] if n in options), None) or launched
     total = world or next((options[n] for n in TOTAL if n in options), None)
     if nodes is not None and ":" in nodes.plain:  # torchrun's elastic MIN:MAX
         nodes = Field(nodes.plain.split(":")[-1], nodes.line, nodes.soft)
@@ -216,6 +217,9 @@ def put_machine(draft: Draft, launch: Launch, world: Field | None = None) -> Non
 
 def _put_count(draft: Draft, name: str, value: Field | None) -> None:
     count = as_integer(value.plain) if value is not None else None
+    if value is not None and value.unknown:
+        by = f"--set {name}=N, or --on, settles it"
+        draft.note(name.replace("_", " "), value.shown, f"only a run could tell; {by}")
     if value is None or count is None or not 1 <= count <= 10**7:
         return
     if value.soft:
@@ -229,7 +233,8 @@ def _put_count(draft: Draft, name: str, value: Field | None) -> None:
 
 
 def put_environment(draft: Draft, launch: Launch) -> None:
-    """Exported settings that matter for porting, as flags."""
+    """Exported settings that matter for porting, as flags; loops that were not followed."""
+    _say_loops(draft, launch)
     variables = dict(launch.found.environment.exported)
     for command in launch.found.commands:
         variables.update(dict(command.environment))
@@ -237,6 +242,15 @@ def put_environment(draft: Draft, launch: Launch) -> None:
         for kind, pattern in PORTING:
             if pattern.match(name) and name not in QUIET:
                 draft.flag(kind, name, value.shown, value.line or None)
+
+
+def _say_loops(draft: Draft, launch: Launch) -> None:
+    for line, told in launch.found.skipped:
+        if told == ARGUMENTS:
+            why = f"{told}; --set args='...' gives some"
+            draft.note(f"arguments (loop of line {line})", "none", why)
+        elif told == UNKNOWN:
+            draft.note(f"loop of line {line}", "left out", f"{told}; --set gives what it sets")
 
 
 def as_settings(

@@ -101,8 +101,29 @@ class For:
 
 
 @dataclass(frozen=True)
+class ForArithmetic:
+    """``for ((start; test; step))``."""
+
+    start: str
+    test: str
+    step: str
+    body: tuple[Node, ...]
+    line: int
+
+
+@dataclass(frozen=True)
 class While:
-    """A loop whose number of turns only a run could tell; its body is not resolved."""
+    """``while`` and ``until``; a condition that only a run could tell leaves the body out."""
+
+    condition: tuple[Node, ...]
+    body: tuple[Node, ...]
+    line: int
+    until: bool = False
+
+
+@dataclass(frozen=True)
+class Select:
+    """``select``: somebody at the keyboard chooses."""
 
     line: int
 
@@ -120,4 +141,16 @@ class Chain:
     links: tuple[tuple[str, bool, tuple[Node, ...]], ...] = field(default=())
 
 
-Node = Simple | Arithmetic | Group | If | Case | For | While | Function | Chain
+Node = (
+    Simple
+    | Arithmetic
+    | Group
+    | If
+    | Case
+    | For
+    | ForArithmetic
+    | While
+    | Select
+    | Function
+    | Chain
+)

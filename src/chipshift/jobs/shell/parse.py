@@ -12,12 +12,14 @@ from chipshift.jobs.shell.nodes import (
     Case,
     Chain,
     For,
+    ForArithmetic,
     Function,
     Group,
     HereDoc,
     If,
     Node,
     Part,
+    Select,
     Simple,
     While,
     Word,
@@ -161,7 +163,10 @@ def _compound(cursor: Cursor, keyword: str, line: int) -> Node:
         return _if(cursor)
     if keyword == "case":
         return _case(cursor)
-    if keyword in ("for", "select"):
+    if keyword == "select":
+        _for(cursor, line)
+        return Select(line)
+    if keyword == "for":
         return _for(cursor, line)
     if keyword == "function":
         cursor.skip_blanks()
@@ -172,11 +177,11 @@ def _compound(cursor: Cursor, keyword: str, line: int) -> Node:
         return _function(cursor, name)
     if keyword == "time":
         return _command(cursor)
-    _list(cursor, ("do",))
+    condition = tuple(_list(cursor, ("do",)))
     _take(cursor, "do")
-    _list(cursor, ("done",))
+    body = tuple(_list(cursor, ("done",)))
     _take(cursor, "done")
-    return While(line)
+    return While(condition, body, line, keyword == "until")
 
 
 def _if(cursor: Cursor) -> Node:
@@ -225,9 +230,10 @@ def _case(cursor: Cursor) -> Node:
 
 def _for(cursor: Cursor, line: int) -> Node:
     cursor.skip_blanks()
+    head: list[str] | None = None
+    name, words = "", tuple[Word, ...]()
     if cursor.looking_at("(("):
-        cursor.balanced("((", "))")
-        name, words = "", tuple[Word, ...]()
+        head = (cursor.balanced("((", "))") or "").split(";")
     else:
         name = cursor.word().literal or ""
         _skip_newlines(cursor)
@@ -237,12 +243,17 @@ def _for(cursor: Cursor, line: int) -> Node:
             while cursor.here and cursor.here not in ";\n&|()<>":
                 found.append(cursor.word())
                 cursor.skip_blanks()
+        else:  # the script's own arguments, or the function's
+            found.append(Word((Part("var", "@", True),), line))
         words = tuple(found)
     _skip_separators(cursor)
     _take(cursor, "do")
     body = tuple(_list(cursor, ("done",)))
     _take(cursor, "done")
-    return For(name, words, body) if name else While(line)
+    if head is not None:
+        start, test, step = (*head, "", "", "")[:3]
+        return ForArithmetic(start, test, step, body, line)
+    return For(name, words, body)
 
 
 def _take(cursor: Cursor, token: str) -> bool:

@@ -9,19 +9,31 @@ from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field
 
 from chipshift.errors import InputError
+from chipshift.jobs.shell.assign import assign
+from chipshift.jobs.shell.builtins import builtin
 from chipshift.jobs.shell.conditions import holds
 from chipshift.jobs.shell.lex import CONTINUED, Cursor
+from chipshift.jobs.shell.loops import (
+    Leave,
+    TooLong,
+    Turns,
+    takes_arguments,
+    walk_arithmetic,
+    walk_while,
+)
 from chipshift.jobs.shell.nodes import (
     Arithmetic,
-    Assignment,
     Case,
     Chain,
     For,
+    ForArithmetic,
     Function,
     Group,
     If,
     Node,
+    Select,
     Simple,
+    While,
     Word,
 )
 from chipshift.jobs.shell.parse import parse
@@ -32,6 +44,12 @@ LONGEST = 1_000_000
 """Characters of a launch script: real ones stay below a hundredth of it."""
 
 LONGEST_ARGUMENTS = 10_000
+
+MOST_STEPS = 5_000
+"""Steps of one loop; one that takes more is left where it is."""
+
+LEAVING = ("break", "continue", "return", "exit")
+ARGUMENTS = "arguments of the script's own: none is given, so that what stands before holds"
 
 _SHELLS = ("bash", "sh", "zsh", "/bin/bash", "/bin/sh", "/usr/bin/bash")
 _QUIET = (
@@ -129,7 +147,7 @@ class _Walker:
         self.env, self.beside, self.file = env, beside, file
         self.functions: dict[str, tuple[Node, ...]] = {}
         self.found = Resolved()
-        self.depth = 0
+        self.depth = self.loops = self.calls = 0
 
     def run(self, nodes: Iterable[Node]) -> bool | None:
         """Walk commands; the last one's success, None when only a run could tell."""
@@ -137,7 +155,7 @@ class _Walker:
         for node in nodes:
             self.env.steps -= 1
             if self.env.steps < 0:
-                raise InputError(
+                raise TooLong(
                     f"{self.file} takes too many steps to resolve; expected a launch script"
                 )
             status = self.step(node)
@@ -162,10 +180,35 @@ class _Walker:
         if isinstance(node, Function):
             self.functions[node.name] = node.body
             return True
-        self.found.skipped.append(
-            (node.line, "a while loop: its turns are known only when it runs")
-        )
-        return None
+        return self.looped(node)
+
+    def looped(self, node: While | ForArithmetic | Select) -> bool | None:
+        """A loop's turns as far as they are known; what is not is listed."""
+        if isinstance(node, Select):
+            self.found.skipped.append((node.line, "select: somebody chooses"))
+            return None
+        self.loops += 1
+        before, given = self.env.steps, list(self.env.positional)
+        self.env.steps = min(before, MOST_STEPS)
+        try:
+            if isinstance(node, While):
+                told = walk_while(node, self.run, self.env)
+            else:
+                told = walk_arithmetic(node, self.run, self.env)
+        except Leave as leave:
+            told = ""
+            if leave.kind != "exit" or self.loops > 1:
+                raise
+        except TooLong:
+            told = "a loop of too many steps"
+        finally:
+            self.loops -= 1
+            self.env.steps = before - max(0, min(before, MOST_STEPS) - self.env.steps)
+        if not told and not given and isinstance(node, While) and takes_arguments(node):
+            told = ARGUMENTS
+        if told:
+            self.found.skipped.append((node.line, told))
+        return None if told else True
 
     def chain(self, node: Chain) -> bool | None:
         status: bool | None = True
@@ -194,12 +237,17 @@ class _Walker:
         return True
 
     def loop(self, node: For) -> bool | None:
-        status: bool | None = True
         values = [value for word in node.words for value in expand(word, self.env)]
-        for value in values[:1000]:
-            self.env.set(node.name, value)
-            status = self.run(node.body)
-        return status
+        turns = Turns(self.run, self.env)
+        self.loops += 1
+        try:
+            for value in values[:1000]:
+                self.env.set(node.name, value)
+                if not turns.turn(node.body):
+                    break
+        finally:
+            self.loops -= 1
+        return turns.status
 
     def text(self, word: Word) -> str:
         """A word in a condition: what nothing sets is empty, and remembered."""
@@ -220,7 +268,7 @@ class _Walker:
         declares = first in ("export", "local", "declare", "readonly", "typeset")
         if not node.words or declares:
             for assignment in node.assignments:
-                self.assign(assignment)
+                assign(assignment, self.env)
                 if first == "export":
                     self.export(assignment.name)
             for word in node.words[1:] if first == "export" else ():
@@ -241,8 +289,12 @@ class _Walker:
             return self.call(self.functions[name], words[1:])
         if name == "eval":
             return self.again(" ".join(w.text for w in words[1:]), words[0].line)
-        if name == "shift" and len(words) == 1:
-            self.env.positional = self.env.positional[1:]
+        if name in LEAVING and self.leaves(name):
+            levels = words[1].plain if len(words) > 1 else "1"
+            raise Leave(name, int(levels) if re.fullmatch(r"[1-9]", levels) else 1)
+        taken, status = builtin(name, words, self.env)
+        if taken:
+            return status
         if name == "unset":
             for word in words[1:]:
                 self.env.variables.pop(word.plain, None)
@@ -263,6 +315,12 @@ class _Walker:
         )
         self.found.commands.append(Command(tuple(words), assigned, node.line, self.file))
         return None
+
+    def leaves(self, name: str) -> bool:
+        """Whether there is something to leave; at the top ``exit`` may follow what is not known."""
+        if name == "return":
+            return self.calls > 0
+        return self.loops > 0
 
     def documents(self, node: Simple, name: str) -> None:
         """Here-documents: a script for a shell or the scheduler, or a file that ``cat`` writes."""
@@ -292,9 +350,17 @@ class _Walker:
         if self.depth > 10:
             raise InputError(f"{self.file}: functions nest more than 10 deep")
         before, self.env.positional = self.env.positional, arguments
-        status = self.run(body)
-        self.env.positional = before
-        self.depth -= 1
+        self.calls += 1
+        status: bool | None = True
+        try:
+            status = self.run(body)
+        except Leave as leave:
+            if leave.kind != "return":
+                raise
+        finally:
+            self.env.positional = before
+            self.calls -= 1
+            self.depth -= 1
         return status
 
     def source(self, path: Field) -> bool | None:
@@ -312,23 +378,6 @@ class _Walker:
         self.file = before
         self.depth -= 1
         return status
-
-    def assign(self, assignment: Assignment) -> None:
-        old = self.env.variables.get(assignment.name)
-        if isinstance(assignment.value, tuple):
-            elements = [v for word in assignment.value for v in expand(word, self.env)]
-            before = old if isinstance(old, list) else ([old] if old is not None else [])
-            self.env.set(assignment.name, before + elements if assignment.append else elements)
-            return
-        value = expand_text(assignment.value, self.env)
-        if assignment.index:
-            self.env.set(assignment.name, [*(old if isinstance(old, list) else []), value])
-        elif assignment.append and isinstance(old, list):
-            self.env.set(assignment.name, [Field(old[0].text + value.text, value.line), *old[1:]])
-        elif assignment.append and isinstance(old, Field):
-            self.env.set(assignment.name, Field(old.text + value.text, old.line, old.soft))
-        else:
-            self.env.set(assignment.name, value)
 
     def export(self, name: str) -> None:
         value = self.env.get(name)

@@ -51,6 +51,21 @@ def _as_written(match: re.Match[str]) -> str:
     return f"${match.group(1)}"
 
 
+class Keyed(list[Field]):
+    """An array by keys: its values, and ``names`` of the same length."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.names: list[str] = []
+
+    def put(self, name: str, value: Field) -> None:
+        if name in self.names:
+            self[self.names.index(name)] = value
+        else:
+            self.names.append(name)
+            self.append(value)
+
+
 Value = Field | list[Field]
 
 
@@ -65,6 +80,7 @@ class Environment:
         exported: names given to the environment of what is started.
         unset: unresolved names used in conditions, with the line of the first use.
         steps: what is left of the walk's allowance.
+        option_at: letters of a word ``-abc`` that ``getopts`` is through with.
     """
 
     fixed: dict[str, str]
@@ -75,6 +91,7 @@ class Environment:
     unset: dict[str, int] = field(default_factory=dict)
     used_fixed: set[str] = field(default_factory=set)
     steps: int = 50_000
+    option_at: int = 0
     file: str = ""
 
     def get(self, name: str) -> Value | None:

@@ -7,12 +7,15 @@ import re
 
 from chipshift.errors import InputError
 from chipshift.jobs.shell.arith import Unsure, evaluate
+from chipshift.jobs.shell.formats import formatted
 from chipshift.jobs.shell.lex import CONTINUED, OPEN, Cursor
 from chipshift.jobs.shell.nodes import Part, Word
+from chipshift.jobs.shell.outputs import COUNTED, HOSTS, braces, hosts, printed
 from chipshift.jobs.shell.values import (
     MOST_TEXT,
     Environment,
     Field,
+    Keyed,
     Value,
     split,
     unresolved,
@@ -23,6 +26,8 @@ DEEPEST = 40
 
 def expand(word: Word, env: Environment, depth: int = 0) -> list[Field]:
     """The fields a word becomes: unquoted expansions split, ``"${A[@]}"`` one an element."""
+    if (spread := braces(word)) is not None:
+        return [Field(text, word.line) for text in spread]
     fields: list[Field] = []
     open_field: Field | None = None
 
@@ -104,8 +109,41 @@ def part_value(part: Part, env: Environment, line: int, depth: int) -> Value:
     return _variable(part, env, line, depth)
 
 
+_ASSIGNING = re.compile(
+    r"\s*(?:(?P<before>\+\+|--)\s*(?P<pre>[A-Za-z_]\w*)|(?P<name>[A-Za-z_]\w*)\s*"
+    r"(?:(?P<after>\+\+|--)|(?P<op>[-+*/%]|<<|>>)?=(?!=)(?P<value>.+)))\s*",
+    re.S,
+)
+
+
 def arithmetic(text: str, env: Environment, line: int, depth: int = 0) -> Field:
-    """``$(( text ))``; soft when it rests on a soft variable, marked when it cannot be done."""
+    """``$(( text ))``, assignments too; soft when it rests on a soft variable, marked when it
+    cannot be done."""
+    made = Field("0", line)
+    for part in _by_commas(text):
+        found = _ASSIGNING.fullmatch(part)
+        if found is None:
+            made = _computed(part, env, line, depth)
+            continue
+        name = found["name"] or found["pre"]
+        counting = found["before"] or found["after"]
+        value = f"({found['value']})" if found["value"] else "1"
+        op = counting[0] if counting else found["op"] or ""
+        old = _computed(name, env, line, depth) if op else made
+        new = _computed(f"{name} {op} {value}" if op else value, env, line, depth)
+        env.set(name, new)
+        made = old if found["after"] else new
+    return made
+
+
+def _by_commas(text: str) -> list[str]:
+    """``i=0, j=1`` as two; commas inside brackets do not part."""
+    if "," not in text or "(" in text:
+        return [text]
+    return text.split(",")
+
+
+def _computed(text: str, env: Environment, line: int, depth: int) -> Field:
     soft = False
 
     def look_up(name: str) -> int:
@@ -136,26 +174,60 @@ def arithmetic(text: str, env: Environment, line: int, depth: int = 0) -> Field:
 
 
 def _substitution(text: str, env: Environment, line: int, depth: int) -> Field:
-    """``$(echo X)`` and ``$(seq ...)``-like text is known; other commands' output is not."""
+    """``$(echo X)``, ``$(seq 3)`` and their like are known; other commands' output is not."""
     stripped = text.strip()
-    match = re.fullmatch(r"(?:echo|printf)[ \t]+(?:-n[ \t]+)?([^|;&<>\n]+)", stripped)
-    if match:
-        return expand_text(Cursor(match.group(1), line, file=env.file).whole(False), env, depth + 1)
-    match = re.fullmatch(r"expr[ \t]+([^|;&<>\n]+)", stripped)
-    if match:
+
+    def inner(part: str) -> Field:
+        cursor = Cursor(part, line, file=env.file)
+        return expand_text(cursor.whole(False), env, depth + 1)
+
+    if match := re.fullmatch(r"printf[ \t]+([^|;&<>\n]+)", stripped):
+        return formatted(_words_of(match.group(1), env, line, depth), line)
+    if match := re.fullmatch(r"echo[ \t]+(?:-n[ \t]+)?([^|;&<>\n]+)", stripped):
+        return inner(match.group(1))
+    if match := COUNTED.fullmatch(stripped):
+        listed = inner(match["text"])
+        count = str(listed.plain.count(",") + 1)
+        return unresolved(listed.unknown[0], line) if listed.unknown else Field(count, line)
+    if match := re.fullmatch(r"expr[ \t]+([^|;&<>\n]+)", stripped):
         return arithmetic(match.group(1).replace("\\", ""), env, line, depth + 1)
+    if match := re.fullmatch(r"(seq|basename|dirname)[ \t]+([^|;&<>\n]+)", stripped):
+        words = _words_of(match.group(2), env, line, depth)
+        if not any(word.unknown for word in words):
+            return Field(printed(match.group(1), [word.plain for word in words]), line)
+    if re.match(r"scontrol[ \t]+show[ \t]+hostnames?\b", stripped):
+        return hosts(stripped, env, line)
     return unresolved(f"({stripped[:78]})", line)
+
+
+def _words_of(text: str, env: Environment, line: int, depth: int) -> list[Field]:
+    cursor = Cursor(text, line, file=env.file)
+    found: list[Field] = []
+    cursor.skip_blanks()
+    while cursor.here and cursor.here not in "\n;&|()<>":
+        before = cursor.at
+        found += expand(cursor.word(), env, depth + 1)
+        cursor.skip_blanks()
+        if cursor.at == before:
+            break
+    return found
 
 
 def _variable(part: Part, env: Environment, line: int, depth: int) -> Value:
     name, op = part.text, part.op
+    if op == "!" and part.index in ("@", "*"):
+        listed = env.get(name)
+        names = listed.names if isinstance(listed, Keyed) else []
+        if isinstance(listed, list) and not isinstance(listed, Keyed):
+            names = [str(at) for at in range(len(listed))]
+        return [Field(each, line) for each in names]
     if op == "!" and not part.argument:
         pointed = env.get(name)
         name = pointed.plain if isinstance(pointed, Field) else name
         op = ""
     value = env.get(name)
     if isinstance(value, list):
-        return _array(value, part, env, line)
+        return _array(value, part, env, line, depth)
     empty = value is None or not value.plain
     if (op.startswith(":") and op[1:2] in ("-", "=", "+", "?")) or op in ("-", "=", "+", "?"):
         missing = empty if op.startswith(":") else value is None
@@ -173,13 +245,44 @@ def _variable(part: Part, env: Environment, line: int, depth: int) -> Value:
     return value
 
 
-def _array(value: list[Field], part: Part, env: Environment, line: int) -> Value:
-    if part.op == "#" and part.argument is None:
-        return Field(str(len(value)), line)
-    if part.index in ("@", "*") or part.text in ("@", "*"):
+def _array(value: list[Field], part: Part, env: Environment, line: int, depth: int) -> Value:
+    whole = part.index in ("@", "*") or part.text in ("@", "*")
+    if part.op == "#" and part.argument is None and (whole or not part.index):
+        told = next((u for each in value for u in each.unknown if not HOSTS.search(u)), "")
+        return unresolved(f"#{part.text}: {told}", line) if told else Field(str(len(value)), line)
+    if whole:
+        if part.op == ":" and part.argument is not None:
+            value = _sliced(value, expand_text(part.argument, env, depth + 1).plain, part.text)
+        elif part.op and part.argument is not None and part.op[:1] in "/%#^,":
+            value = [_edited(each, part.op, part.argument, env, depth) for each in value]
+        elif part.op.lstrip(":") in ("-", "=", "+") and part.argument is not None:
+            if bool(value) is (part.op[-1] == "+"):
+                return expand_text(part.argument, env, depth + 1)
+            value = [] if part.op[-1] == "+" else value
         if part.quoted and (part.index == "*" or part.text == "*"):
             return Field(" ".join(f.text for f in value), line)
         return value
+    one = _element(value, part, env, line)
+    if part.op and part.argument is not None and part.op[:1] in "/%#^,:":
+        return _edited(one, part.op, part.argument, env, depth)
+    return one
+
+
+def _sliced(value: list[Field], bounds: str, name: str) -> list[Field]:
+    """``${A[@]:1:2}``; of ``$@`` the first is number 1."""
+    numbers = re.fullmatch(r"\s*(-?\d{1,6})(?::\s*(\d{1,6}))?\s*", bounds)
+    if numbers is None:
+        return value
+    start = int(numbers.group(1)) - (name in ("@", "*") and int(numbers.group(1)) > 0)
+    rest = value[start:]
+    return rest[: int(numbers.group(2))] if numbers.group(2) else rest
+
+
+def _element(value: list[Field], part: Part, env: Environment, line: int) -> Field:
+    if isinstance(value, Keyed):
+        name = expand_text(Cursor(part.index, line, file=env.file).whole(True), env).plain
+        name = name.strip("'\"")
+        return value[value.names.index(name)] if name in value.names else Field("", line)
     at = arithmetic(part.index or "0", env, line).plain
     index = int(at) if re.fullmatch(r"-?\d{1,6}", at) else 0
     return value[index] if -len(value) <= index < len(value) else Field("", line)
@@ -214,8 +317,18 @@ def _edited(value: Field, op: str, argument: Word, env: Environment, depth: int)
         old, _, new = pattern.partition("/")
         if old and not set(old) & set("*?["):
             return Field(text.replace(old, new, 1 if op == "/" else -1), value.line, value.soft)
+    if op in ("/#", "/%"):
+        old, _, new = pattern.partition("/")
+        if op == "/#" and text.startswith(old):
+            text = new + text[len(old) :]
+        elif op == "/%" and text.endswith(old):
+            text = text[: len(text) - len(old)] + new
+        return Field(text, value.line, value.soft)
     if op in ("^^", ",,"):
         return Field(text.upper() if op == "^^" else text.lower(), value.line, value.soft)
+    if op in ("^", ","):
+        first = text[:1].upper() if op == "^" else text[:1].lower()
+        return Field(first + text[1:], value.line, value.soft)
     if op == ":":
         numbers = re.fullmatch(r"\s*(-?\d{1,6})(?::(\d{1,6}))?\s*", pattern)
         if numbers:

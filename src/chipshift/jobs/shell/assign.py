@@ -1,0 +1,60 @@
+"""Assignments: ``X=1``, ``X+=2``, ``A=(...)``, ``A[i]=x``, ``M=([key]=x)``."""
+
+from __future__ import annotations
+
+import re
+
+from chipshift.jobs.shell.lex import Cursor
+from chipshift.jobs.shell.nodes import Assignment
+from chipshift.jobs.shell.values import Environment, Field, Keyed, Value
+from chipshift.jobs.shell.words import arithmetic, expand, expand_text
+
+
+def assign(assignment: Assignment, env: Environment) -> None:
+    """Set a variable as the assignment says."""
+    name, old = assignment.name, env.variables.get(assignment.name)
+    if isinstance(assignment.value, tuple):
+        elements = [v for word in assignment.value for v in expand(word, env)]
+        table = _keyed(elements)
+        before = old if isinstance(old, list) else ([old] if old is not None else [])
+        plain = before + elements if assignment.append else elements
+        env.set(name, table if table is not None else plain)
+        return
+    value = expand_text(assignment.value, env)
+    if assignment.index:
+        _put_element(assignment, value, old, env)
+    elif assignment.append and isinstance(old, list):
+        env.set(name, [Field(old[0].text + value.text, value.line), *old[1:]] if old else [value])
+    elif assignment.append and isinstance(old, Field):
+        env.set(name, Field(old.text + value.text, old.line, old.soft))
+    else:
+        env.set(name, value)
+
+
+def _put_element(assignment: Assignment, value: Field, old: Value | None, env: Environment) -> None:
+    """``A[2]=x`` and ``M[key]=x``; an index past the end is the next."""
+    index = expand_text(Cursor(assignment.index, assignment.line).whole(True), env).plain
+    listed = list(old) if isinstance(old, list) else []
+    number = arithmetic(index, env, assignment.line).plain
+    if isinstance(old, Keyed) or not re.fullmatch(r"-?\d{1,6}", number):
+        table = old if isinstance(old, Keyed) else Keyed()
+        table.put(index.strip("'\""), value)
+        env.set(assignment.name, table)
+    elif -len(listed) <= int(number) < len(listed):
+        listed[int(number)] = value
+        env.set(assignment.name, listed)
+    else:
+        env.set(assignment.name, [*listed, value])
+
+
+def _keyed(elements: list[Field]) -> Keyed | None:
+    """``([a]=1 [b]=2)`` as a table by its keys; None where it is a plain list."""
+    found = [re.match(r"\[([^\]]*)\]=", element.text) for element in elements]
+    if not elements or not all(found):
+        return None
+    table = Keyed()
+    for element, match in zip(elements, found, strict=True):
+        assert match is not None
+        value = Field(element.text[match.end() :], element.line, element.soft)
+        table.put(match.group(1).strip("'\""), value)
+    return table

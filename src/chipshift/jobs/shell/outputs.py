@@ -1,0 +1,70 @@
+"""What small programs would print, and what braces spread to."""
+
+from __future__ import annotations
+
+import re
+
+from chipshift.jobs.shell.nodes import Word
+from chipshift.jobs.shell.values import Environment, Field, unresolved
+
+HOSTS = re.compile(r"^\(scontrol\Wshow\Whostnames?\b")
+"""What the scheduler prints one line a node of; their number is known where the job's is."""
+
+COUNTED = re.compile(
+    r"echo\s+(?P<text>[^|;&<>\n]+?)\s*\|\s*(?:tr\s+(?:-s\s+)?[\"']?,[\"']?\s+[\"']?(?:\\n| )[\"']?"
+    r"\s*\|\s*wc\s+-[lw]|awk\s+-F\s*[\"']?,[\"']?\s+'\{\s*print\s+NF;?\s*\}')"
+)
+
+
+def printed(program: str, words: list[str]) -> str:
+    """What ``seq``, ``basename`` and ``dirname`` print."""
+    if program == "seq":
+        numbers = [int(w) for w in words if re.fullmatch(r"-?\d{1,6}", w)]
+        if len(numbers) != len(words) or not 1 <= len(words) <= 3:
+            return ""
+        first = numbers[0] if len(numbers) > 1 else 1
+        step = numbers[1] if len(numbers) == 3 else 1
+        last = numbers[-1] + (1 if step > 0 else -1)
+        return " ".join(map(str, [*range(first, last, step or 1)][:MOST_LISTED]))
+    path = words[0].rstrip("/") if words else ""
+    if program == "dirname":
+        return path.rpartition("/")[0] or "."
+    base = path.rpartition("/")[2]
+    return base.removesuffix(words[1]) if len(words) > 1 and words[1] != base else base
+
+
+MOST_LISTED = 1000
+"""Words that ``seq`` and ``{1..n}`` make at most."""
+
+
+def hosts(text: str, env: Environment, line: int) -> Field:
+    """A job's hosts: as many words as the scheduler gives it nodes, none of them known."""
+    nodes = env.get("SLURM_NNODES")
+    count = nodes.plain if isinstance(nodes, Field) else ""
+    one = unresolved(f"({text[:78]})", line)
+    if re.search(r"\|\s*wc\s+-[lw]\s*$", text):
+        return nodes if isinstance(nodes, Field) else one
+    if "|" in text or not re.fullmatch(r"\d{1,4}", count):
+        return one
+    return Field(" ".join([one.text] * int(count)), line)
+
+
+_RANGE = re.compile(r"(.*?)\{(-?\d{1,6})\.\.(-?\d{1,6})\}(.*)", re.S)
+_CHOICES = re.compile(r"(.*?)\{([^{},\s]*(?:,[^{},\s]*)+)\}(.*)", re.S)
+
+
+def braces(word: Word) -> list[str] | None:
+    """``{0..3}`` and ``{a,b}`` outside of quotes; None where the word has neither."""
+    text = word.literal
+    if text is None or "{" not in text or any(part.quoted for part in word.parts):
+        return None
+    if found := _RANGE.fullmatch(text):
+        head, first, last, tail = found.groups()
+        step = 1 if int(last) >= int(first) else -1
+        listed = [str(at) for at in range(int(first), int(last) + step, step)[:MOST_LISTED]]
+    elif found := _CHOICES.fullmatch(text):
+        head, choices, tail = found.groups()
+        listed = choices.split(",")
+    else:
+        return None
+    return [head + one + tail for one in listed]
