@@ -341,3 +341,16 @@ def test_megatron_deepspeeds_experts_sit_in_every_second_layer(tmp_path: Path) -
     mixed = fork(tmp_path, "--num-experts 8 16 --mlp-type residual")
     told = {entry.key: entry.why for entry in mixed.ignored if entry.matters}
     assert "8, 16 experts" in told["num-experts"] and "mlp-type" in told
+
+
+def test_a_language_models_own_length_beside_an_image_encoders(tmp_path: Path) -> None:
+    text = SCRIPT.replace("--seq-length 8192", "--seq-length 576 --decoder-seq-length 2048")
+    assert job(tmp_path, text).seq_len.value == 2048
+
+
+def test_tasks_of_a_bert_and_programs_that_do_not_train(tmp_path: Path) -> None:
+    with pytest.raises(InputError, match="trains 'BERT for MNLI'"):
+        job(tmp_path, SCRIPT.replace("pretrain_gpt.py", "tasks/main.py --task MNLI"))
+    found = job(tmp_path, SCRIPT.replace("pretrain_gpt.py", "tools/text_generation_server.py"))
+    assert any(one.matters and "trains nothing" in one.why for one in found.ignored)
+    assert not [one for one in job(tmp_path, SCRIPT).ignored if "trains nothing" in one.why]

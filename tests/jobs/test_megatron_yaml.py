@@ -137,3 +137,25 @@ def test_the_same_fields_at_the_top_alone(tmp_path: Path) -> None:
     text = "num_layers: 2\nhidden_size: 512\nnum_attention_heads: 8\nbf16: True\n"
     with pytest.raises(InputError, match="gives no --micro-batch-size"):
         read(tmp_path, {"gpt.yaml": text + "vocab_size: 1024\nseq_length: 128\n"})
+
+
+def test_flagscale_has_the_arguments_in_sections(tmp_path: Path) -> None:
+    text = (
+        "system:\n  tensor_model_parallel_size: 2\n  disable_bias_linear: true\n"
+        "  use_distributed_optimizer: true\n  precision:\n    bf16: true\n"
+        "model:\n  num_layers: 4\n  hidden_size: 512\n  num_attention_heads: 8\n"
+        "  seq_length: 1024\n  swiglu: true\n  multiple_of: 256\n  normalization: RMSNorm\n"
+        "  use_rotary_position_embeddings: true\n  no_position_embedding: true\n"
+        "  untie_embeddings_and_output_weights: true\n  micro_batch_size: 2\n"
+        "  global_batch_size: 32\ndata:\n  tokenizer:\n    vocab_size: 1024\n"
+    )
+    job = read(tmp_path, {"7b.yaml": text})
+    assert of(job, "plan.tp", "plan.optimizer_sharding", "precision.compute") == (
+        2,
+        "zero1",
+        "bf16",
+    )
+    assert of(job, "seq_len", "sequences_per_step", "plan.microbatch") == (1024, 32, 2)
+    # 4·512·2/3 = 1365, up to a multiple of 256: 1536
+    layer = 4 * 512 * 512 + 3 * 512 * 1536 + 2 * 512
+    assert params(value_of(job, "model")) == 4 * layer + 2 * 1024 * 512 + 512

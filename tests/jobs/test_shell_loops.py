@@ -159,3 +159,16 @@ def test_no_loop_hangs(script: str) -> None:
     with contextlib.suppress(InputError):
         assert len(resolve(script, "job.sh", {"args": "-a 1 -a 2"}).commands) < 60_000
     assert time.process_time() - began < 10  # each takes well below a second
+
+
+@pytest.mark.parametrize(
+    ("script", "expected"),
+    [
+        ("read -r -d '' CMD <<EOF\ntrain --n 3\nEOF\nrun $CMD", "train --n 3"),
+        ("N=4\nread -r -d '' CMD <<EOF\ntrain --n $N\nEOF\nrun $CMD", "train --n 4"),
+        ('read -r A B <<< "1 2 3"; run $B $A', "2 3 1"),
+        ("X='a b'; read -ra P <<< \"$X\"; run ${P[1]} ${#P[@]}", "b 2"),
+    ],
+)
+def test_what_a_script_reads_of_its_own_text(script: str, expected: str) -> None:
+    assert " ".join(last(script)[1:]) == expected

@@ -48,6 +48,7 @@ _LIGHTNING_COMMAND = re.compile(
 _LAUNCH = re.compile(
     r"\A\s*#!.*\b(?:ba|z|k|da)?sh\b|^[ \t]*#SBATCH|"
     r"^[ \t]*(?:srun|torchrun|mpirun|accelerate|deepspeed|tune|axolotl|composer)\b|"
+    r"^[ \t]*python3?[ \t].*-m[ \t]+torch\.distributed\.|"
     r"^[ \t]*llamafactory-cli\b|^[ \t]*python3?[ \t].*-m[ \t]+accelerate\.commands\.launch\b",
     re.M,
 )
@@ -82,6 +83,7 @@ YAML_FORMATS: tuple[tuple[str, tuple[frozenset[str], ...]], ...] = (
         "megatron_yaml",
         (
             frozenset({"ARGS", "num_layers", "hidden_size"}),
+            frozenset({"system", "model", "data", "num_layers", "micro_batch_size"}),  # FlagScale
             frozenset({"language_model", "model_parallel"}),
         ),
     ),
@@ -262,6 +264,8 @@ def _script(text: str) -> str:
         return "litgpt"
     if not _IMPORTS.search(text) and _NEMO_COMMAND.search(text):
         return "nemo_command"
+    if not _IMPORTS.search(text) and re.search(r"openrlhf[./]cli[./]train_", text):
+        return "openrlhf"
     if not _IMPORTS.search(text) and (started := _SWIFT.search(text)):
         return "swift_megatron" if "megatron" in started.group() else "swift"
     if re.search(r"--(?:training|parallelism|job|model)\.\w+|run_train\.sh", text):

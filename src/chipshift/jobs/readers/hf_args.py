@@ -48,7 +48,9 @@ def put_model(sheet: Sheet, context: Context, *keys: str) -> None:
         return
     key, setting = found
     sheet.record(key, setting, "model")
-    if not context.model_named and not unset_names(setting.value):
+    if unset := unset_names(setting.value):
+        sheet.draft.wanted_model = f"{setting.value} (nothing sets ${unset[0]})"
+    elif not context.model_named:
         put_model_named(sheet.draft, setting.value, setting)
 
 

@@ -24,7 +24,7 @@ from chipshift.jobs.launch import (
 )
 from chipshift.jobs.overrides import Overrides
 from chipshift.jobs.readers.megatron_deepspeed import translate
-from chipshift.jobs.readers.megatron_flags import put_flags, put_ignored
+from chipshift.jobs.readers.megatron_flags import put_flags, put_ignored, say_untrained
 from chipshift.jobs.readers.megatron_model import build
 from chipshift.jobs.readers.megatron_stages import put_stages
 from chipshift.jobs.settings import Setting, Sheet
@@ -42,6 +42,9 @@ OTHER_PROGRAMS = re.compile(
     r"(?:pretrain|train|finetune)_(?:bert|t5|ict|vision\w*|vlm|retro|mamba)"
 )
 """Programs of Megatron-LM whose arguments describe something other than a decoder."""
+
+BERT_TASKS = ("MNLI", "QQP", "RACE", "ICT-ZEROSHOT-NQ", "RETRIEVER-EVAL", "RET-FINETUNE-NQ")
+"""``--task`` of Megatron-LM's tasks/main.py, which fine-tunes a BERT for them."""
 
 QUIET_NAMES = re.compile(r"WANDB|TOKEN|KEY|LOG|DEBUG|PATH|DIR|PROFILE|CKPT")
 BF16_WHY = (
@@ -66,8 +69,14 @@ def read(source: Source, context: Context) -> Draft:
     put_machine(draft, launch)
     put_environment(draft, launch)
     _unset(draft, launch)
+    task = settings.get("task")
+    if not program and task is not None and str(task.value) in BERT_TASKS:
+        program = f"BERT for {task.value}"
     if program:
         draft.wanted_model = program.rsplit("/", 1)[-1]
+    for command in launch.found.commands:
+        if _telltales(list(command.words)):
+            say_untrained(draft, [word.plain for word in command.words], command.line)
     fill(sheet, context.model_named or bool(program))
     return draft
 
@@ -197,7 +206,9 @@ def _padding(sheet: Sheet) -> None:
 
 def _batch(sheet: Sheet) -> None:
     draft = sheet.draft
-    draft.put("seq_len", sheet.integer("seq-length", into="sequence length", high=10**9))
+    decoder = sheet.integer("decoder-seq-length", into="sequence length", high=10**9)
+    encoder = sheet.integer("seq-length", into="sequence length", high=10**9)
+    draft.put("seq_len", decoder or encoder)  # with an image's encoder the second is its own
     micro = sheet.integer("micro-batch-size", "batch-size", into="microbatch")
     draft.put("microbatch", micro)
     total = sheet.integer("global-batch-size", into="global batch in sequences")

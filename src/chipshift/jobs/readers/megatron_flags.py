@@ -2,7 +2,10 @@
 
 from __future__ import annotations
 
-from chipshift.jobs.job import Given
+import re
+
+from chipshift.jobs.draft import Draft
+from chipshift.jobs.job import Given, Ignored
 from chipshift.jobs.settings import Sheet
 
 FLAGS = (
@@ -57,6 +60,23 @@ def put_flags(sheet: Sheet) -> None:
         draft.flag("node_of_8", "--tensor-model-parallel-size", 8, tp.line)
 
 
+UNTRAINED = re.compile(
+    r"(?:^|[/_])(?:generate|text_generation|run_text|evaluate|inference|quantize|ptq|prompt|server|"
+    r"convert|export)\w*\.py$"
+)
+"""Programs that train nothing."""
+
+
+def say_untrained(draft: Draft, words: list[str], line: int) -> None:
+    """Say of a program that generates, evaluates or converts that it does not train."""
+    for word in words:
+        if UNTRAINED.search(word):
+            why = "by its name it trains nothing; a training step of these sizes is counted"
+            entry = Ignored(word.rsplit("/", 1)[-1], draft.file, line, True, why)
+            if entry not in draft.ignored:
+                draft.ignored.append(entry)
+
+
 def put_ignored(sheet: Sheet) -> None:
     """Say of the rest whether it matters, and why."""
     sheet.ignore(
@@ -107,6 +127,7 @@ QUIET = (
     *("moe-router-*", "moe-aux-*", "moe-z-*", "moe-token-dispatcher-type", "moe-layer-recompute"),
     *("moe-*", "mtp-*", "mscale*", "enable-experimental", "async-save", "use-dist-ckpt"),
     *("bf16", "fp8-*", "fp4-recipe", "fp4-*", "first-last-layers-bf16", "num-layers-at-*"),
+    *("deepspeed-activation-checkpointing", "no-pipeline-parallel", "task", "epochs"),
     *("empty-unused-*", "window-attn-skip-freq"),
     *("calculate-per-token-loss", "loss-scale-window", "hysteresis", "min-loss-scale"),
     *("decoupled-*", "ddp-*", "num-distributed-*", "align-*", "overlap-*", "delay-*", "defer-*"),

@@ -4,8 +4,11 @@ Two layouts of the same arguments: ``language_model:`` and ``model_parallel:`` w
 Core's fields, or all of them at the top; and ``MODEL_ARGS:`` or ``ARGS:`` with one key an argument.
 Off and unset switches are as if they were not there; Primus's modules are in ``primus_megatron``.
 
+FlagScale has the arguments in sections (``system:``, ``model:``, ``data:``).
+
 Layouts: NVIDIA, Megatron-LM, examples/gpt3/gpt_config.yaml, megatron/training/yaml_arguments.py
-and tests/functional_tests/test_cases, 2026, and Megatron-MoE-ModelZoo, model_configs, 2026.
+and tests/functional_tests/test_cases, 2026, and Megatron-MoE-ModelZoo, model_configs, 2026; BAAI,
+FlagScale, examples/*/conf/train, 2026.
 """
 
 from __future__ import annotations
@@ -20,11 +23,13 @@ from chipshift.jobs.launch import PORTING
 from chipshift.jobs.readers import megatron, primus
 from chipshift.jobs.readers.megatron_core import PASSED, RENAMED
 from chipshift.jobs.readers.yaml_sheet import yaml_sheet
-from chipshift.jobs.settings import Setting, Sheet, as_boolean, unknown
+from chipshift.jobs.settings import Setting, Sheet, as_boolean, as_integer, as_number, unknown
 from chipshift.jobs.source import Source
 
 _ARGUMENTS = re.compile(r"(?:MODEL_ARGS|ARGS)\.(?:--)?")
 _CORE = re.compile(r"(?:language_model|model_parallel)\.")
+_SECTIONS = re.compile(r"(?:system|model|data)\.(?:\w+\.)*")
+"""FlagScale's: arguments in sections, and in sections of those."""
 
 SHAPE = frozenset(megatron.MODEL_KEYS) - {"max-position-embeddings", "tokenizer-*"}
 
@@ -37,10 +42,25 @@ def read(source: Source, context: Context) -> Draft:
     _environment(found, draft)
     core = any(_CORE.match(key) for key in found)
     listed = {k: s for k, s in found.items() if _ARGUMENTS.match(k)}
+    if "model.num_layers" in found and any(key.startswith("system.") for key in found):
+        listed = {_SECTIONS.sub("", key): one for key, one in found.items()}
+        _widen(listed)
     settings = arguments(listed or found, draft, core)
     megatron.lay_over(settings, context.overrides)
     megatron.fill(Sheet(settings, draft), context.model_named)
     return draft
+
+
+def _widen(found: dict[str, Setting]) -> None:
+    """FlagScale's ``multiple_of``: 8/3 of the width, times a factor, up to a multiple."""
+    step, width = found.pop("multiple_of", None), found.get("hidden_size")
+    factor = found.pop("hidden_dim_multiplier", None)
+    every = as_integer(step.value) if step is not None else None
+    hidden = as_integer(width.value) if width is not None else None
+    if step is None or not every or not hidden or found.get("ffn_hidden_size") is not None:
+        return
+    wide = int(int(4 * hidden * 2 / 3) * ((as_number(factor.value) or 1) if factor else 1))
+    found["ffn_hidden_size"] = Setting(-(-wide // every) * every, step.file, step.line)
 
 
 def arguments(found: dict[str, Setting], draft: Draft, core: bool = False) -> dict[str, Setting]:

@@ -5,8 +5,8 @@ from __future__ import annotations
 import re
 
 from chipshift.jobs.shell.lex import Cursor
-from chipshift.jobs.shell.nodes import Assignment
-from chipshift.jobs.shell.values import Environment, Field, Keyed, Value
+from chipshift.jobs.shell.nodes import Assignment, HereDoc
+from chipshift.jobs.shell.values import Environment, Field, Keyed, Value, split
 from chipshift.jobs.shell.words import arithmetic, expand, expand_text
 
 
@@ -29,6 +29,31 @@ def assign(assignment: Assignment, env: Environment) -> None:
         env.set(name, Field(old.text + value.text, old.line, old.soft))
     else:
         env.set(name, value)
+
+
+def read_into(words: list[Field], documents: list[HereDoc], env: Environment) -> bool:
+    """``read -r A B <<< "1 2"`` and ``read -r -d '' X <<EOF``; whether there is text to read."""
+    if not documents:
+        return False
+    last = documents[-1]
+    text = last.text
+    if last.word is not None:
+        text = expand_text(last.word, env).text
+    elif last.expands:
+        text = expand_text(Cursor(text, last.line, file=env.file).document(), env).text
+    options = [word.plain for word in words[1:] if word.plain.startswith("-")]
+    names = [word.plain for word in words[1:] if re.fullmatch(r"[A-Za-z_]\w*", word.plain)]
+    whole = any("d" in option for option in options)
+    line = Field(text if whole else text.split("\n")[0], last.line)
+    if any("a" in option for option in options) and names:
+        env.set(names[-1], split(line))
+        return True
+    parts = split(line) if len(names) > 1 else [line]
+    for at, name in enumerate(names):
+        rest = parts[at:] if at == len(names) - 1 else parts[at : at + 1]
+        joined = " ".join(part.text for part in rest)
+        env.set(name, Field(joined.strip("\n") if whole else joined, line.line))
+    return True
 
 
 def _put_element(assignment: Assignment, value: Field, old: Value | None, env: Environment) -> None:

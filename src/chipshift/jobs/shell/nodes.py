@@ -52,9 +52,12 @@ class Assignment:
 
 @dataclass(frozen=True)
 class HereDoc:
+    """A here-document, or the ``word`` of a here-string (``<<< "$X"``)."""
+
     text: str
     line: int
     expands: bool
+    word: Word | None = None
 
 
 @dataclass(frozen=True)

@@ -349,6 +349,6 @@ def _redirect(
         cursor.pending.append((target.literal or "", expands, op == "<<-", documents))
         return output
     if op == "<<<":
-        documents.append(HereDoc(target.literal or "", target.line, False))
+        documents.append(HereDoc(target.literal or "", target.line, False, target))
         return output
     return target if op in (">", ">>", ">|") and output is None else output

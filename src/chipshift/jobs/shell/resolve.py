@@ -9,7 +9,7 @@ from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field
 
 from chipshift.errors import InputError
-from chipshift.jobs.shell.assign import assign
+from chipshift.jobs.shell.assign import assign, read_into
 from chipshift.jobs.shell.builtins import builtin
 from chipshift.jobs.shell.conditions import holds
 from chipshift.jobs.shell.lex import CONTINUED, Cursor
@@ -292,6 +292,8 @@ class _Walker:
         if name in LEAVING and self.leaves(name):
             levels = words[1].plain if len(words) > 1 else "1"
             raise Leave(name, int(levels) if re.fullmatch(r"[1-9]", levels) else 1)
+        if name == "read" and read_into(words, node.documents, self.env):
+            return True
         taken, status = builtin(name, words, self.env)
         if taken:
             return status
