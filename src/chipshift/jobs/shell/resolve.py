@@ -53,18 +53,7 @@ ARGUMENTS = "arguments of the script's own: none is given, so that what stands b
 
 _SHELLS = ("bash", "sh", "zsh", "/bin/bash", "/bin/sh", "/usr/bin/bash")
 _QUIET = (
-    "echo",
-    "printf",
-    "mkdir",
-    "cd",
-    "rm",
-    "cp",
-    "mv",
-    "pip",
-    "module",
-    "set",
-    "shift",
-    "exit",
+    *("echo", "printf", "mkdir", "cd", "rm", "cp", "mv", "pip", "module", "set", "shift", "exit"),
 )
 
 
@@ -197,7 +186,7 @@ class _Walker:
                 told = walk_arithmetic(node, self.run, self.env)
         except Leave as leave:
             told = ""
-            if leave.kind != "exit" or self.loops > 1:
+            if not self.ends(leave):
                 raise
         except TooLong:
             told = "a loop of too many steps"
@@ -245,6 +234,9 @@ class _Walker:
                 self.env.set(node.name, value)
                 if not turns.turn(node.body):
                     break
+        except Leave as leave:
+            if not self.ends(leave):
+                raise
         finally:
             self.loops -= 1
         return turns.status
@@ -317,6 +309,10 @@ class _Walker:
         )
         self.found.commands.append(Command(tuple(words), assigned, node.line, self.file))
         return None
+
+    def ends(self, leave: Leave) -> bool:
+        """Whether the outermost loop ends here by ``exit``, or by more levels than there are."""
+        return self.loops == 1 and leave.kind != "return"
 
     def leaves(self, name: str) -> bool:
         """Whether there is something to leave; at the top ``exit`` may follow what is not known."""
