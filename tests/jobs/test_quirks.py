@@ -408,3 +408,42 @@ def test_an_unknown_architecture_is_told_by_its_numbers(tmp_path: Path) -> None:
     assert read_job(files, overrides=rest).model == model
     with pytest.raises(InputError, match=r"lacks --set model.vocab_size=N; expected"):
         read_job(files, overrides={k: v for k, v in told.items() if k != "model.vocab_size"})
+
+
+@pytest.mark.parametrize(
+    ("name", "text", "said"),
+    [
+        (
+            "olmo.sh",
+            "#!/bin/bash\ntorchrun --nproc_per_node 8 scripts/train.py conf.yaml "
+            "--model.flash_attention=true\n",
+            "does not say which model it trains",
+        ),
+        (
+            "eval.slurm",
+            "#!/bin/bash\n#SBATCH --nodes=1\n# model_name_or_path: x\nmodel_name_or_path: y\n"
+            "srun python eval.py\n",
+            "does not say which model it trains",
+        ),
+        (
+            "wan.yml",
+            "weights_dtype: bfloat16\nactivations_dtype: bfloat16\nper_device_batch_size: 1\n",
+            "is a file of MaxDiffusion",
+        ),
+    ],
+)
+def test_another_programs_files_are_not_taken_for_what_they_resemble(
+    tmp_path: Path, name: str, text: str, said: str
+) -> None:
+    with pytest.raises(InputError, match=said):
+        job(tmp_path, text, name)
+
+
+def test_one_expert_is_a_plain_feed_forward_in_nemo(tmp_path: Path) -> None:
+    text = (
+        "trainer: {num_nodes: 1, devices: 8}\nmodel: {tensor_model_parallel_size: 1,\n"
+        "  micro_batch_size: 1, global_batch_size: 8, encoder_seq_length: 64, num_layers: 2,\n"
+        "  hidden_size: 64, num_attention_heads: 4, vocab_size: 512, num_moe_experts: 1}\n"
+    )
+    model = job(tmp_path, text, "nemo.yaml").model
+    assert not any(hasattr(layer.mlp, "experts") for layer, _ in model.layers)

@@ -30,10 +30,17 @@ _IMPORTS = re.compile(r"^(?:import|from)[ \t]+\w[\w.]*(?:[ \t]+(?:import|as)\b.*
 _PYTHON = re.compile(r"^[ \t]*(?:import|from|def|class|@)[ \t]*\w", re.M)
 _LIGHTNING = re.compile(r"^[ \t]*(?:import|from)[ \t]+(?:pytorch_)?lightning\b", re.M)
 _NEMO_COMMAND = re.compile(r"\bnemo[ \t]+llm[ \t]+(?:pretrain|finetune)\b.*--factory", re.S)
+_TITAN_COMMAND = re.compile(
+    r"--(?:parallelism|activation[_-]checkpoint|experimental)\.\w+|run_train\.sh|\btorchtitan\b.*"
+    r"--(?:training|job|model)\.\w+|--job[._-]config[_-]file|--model\.flavor|--training\.(?:local_batch_size|seq_len|"
+    r"batch_size|steps|compile|dataset|mixed_precision|global_batch_size|tensor_parallel|data_parallel)",
+    re.S,
+)
 _SWIFT = re.compile(
     r"(?<![\w/-])(?:swift|megatron)[ \t]+(?:sft|pt|rlhf)\b|"
     r"swift/cli/(?:_megatron/)?(?:sft|pt|rlhf)\.py"
 )
+_SHEBANG = re.compile(r"\s*#!.*sh\b")
 _COMMANDS = re.compile(r"parse_args\(|add_argument\(|ArgumentParser\(|TrlParser\(")
 _ARGUMENTS = re.compile(
     r"^(?![ \t]*class ).*\b\w*(?:TrainingArguments|"
@@ -184,7 +191,7 @@ def recognise(source: Source) -> str:
         or _toml(text)
         or ("" if python else _script(text))
         or _python(text)
-        or _yaml(text)
+        or ("" if _SHEBANG.match(text) else _yaml(text))
         or ("" if python else _wrapper(text))
     )
     if not form and python and _COMMANDS.search(text):
@@ -268,7 +275,7 @@ def _script(text: str) -> str:
         return "openrlhf"
     if not _IMPORTS.search(text) and (started := _SWIFT.search(text)):
         return "swift_megatron" if "megatron" in started.group() else "swift"
-    if re.search(r"--(?:training|parallelism|job|model)\.\w+|run_train\.sh", text):
+    if _TITAN_COMMAND.search(text):
         return "torchtitan"
     if _TRAINER_COMMAND.search(text):
         return "transformers"

@@ -60,6 +60,11 @@ def read(source: Source, context: Context) -> Draft:
         sheet = _command(source, context, draft)
     else:
         sheet = _of_primus(yaml_sheet(source, context, draft), context)
+    if "weights_dtype" in sheet.settings and "activations_dtype" in sheet.settings:
+        raise InputError(
+            f"{source.path} is a file of MaxDiffusion, whose networks are counted but not timed; "
+            "expected a job that trains a language model"
+        )
     draft.put("stack", Given("maxtext", source.path))
     _student(sheet)
     _model(sheet, context)

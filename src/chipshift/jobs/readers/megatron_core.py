@@ -88,8 +88,8 @@ def pass_on(settings: dict[str, Setting], name: str, setting: Setting) -> None:
         return
     if isinstance(value, str) and as_boolean(value) is False and not value.isdecimal():
         return
-    if argument == "num-virtual-stages-per-pipeline-rank" and str(value) == "1":
-        return
+    if argument in ("num-virtual-stages-per-pipeline-rank", "num-experts") and str(value) == "1":
+        return  # NeMo makes experts of a feed-forward above 1
     if isinstance(value, str) and argument.endswith("-dtype"):
         setting = Setting(dtype_of(value) or value, setting.file, setting.line)
     settings[argument] = setting
