@@ -53,3 +53,20 @@ def test_a_scale_of_one_does_not_matter(tmp_path: Path) -> None:
         job = read(tmp_path, BASE + f"global_parameter_scale: {scale}\n")
         found = {one.key: one.matters for one in job.ignored}
         assert found["global_parameter_scale"] is (scale != 1)
+
+
+def test_a_command_that_trains_goes_before_one_that_decodes(tmp_path: Path) -> None:
+    keys = "model_name=qwen3-0.6b max_target_length=512"
+    train = f"python3 MaxText/train.py MaxText/configs/base.yml {keys} per_device_batch_size=2\n"
+    decode = (
+        f"python3 MaxText/decode.py MaxText/configs/base.yml {keys} per_device_batch_size=9 "
+        "ici_fsdp_parallelism=1 ici_tensor_parallelism=8\n"
+    )
+    path = tmp_path / "run.sh"
+    path.write_text(train + decode)
+    job = read_job([str(path)])
+    assert value_of(job, "plan.microbatch") == 2
+    assert not [one for one in job.ignored if "trains nothing" in one.why]
+    path.write_text(decode)
+    only = [one for one in read_job([str(path)]).ignored if "trains nothing" in one.why]
+    assert [(one.key, one.matters) for one in only] == [("decode.py", True)]

@@ -354,3 +354,10 @@ def test_tasks_of_a_bert_and_programs_that_do_not_train(tmp_path: Path) -> None:
     found = job(tmp_path, SCRIPT.replace("pretrain_gpt.py", "tools/text_generation_server.py"))
     assert any(one.matters and "trains nothing" in one.why for one in found.ignored)
     assert not [one for one in job(tmp_path, SCRIPT).ignored if "trains nothing" in one.why]
+
+
+def test_deepspeeds_sequence_parallelism_cuts_sequences(tmp_path: Path) -> None:
+    more = "--ds-sequence-parallel-size 4 --deepspeed --zero-stage 1 --lr 1e-4"
+    found = job(tmp_path, SCRIPT.replace("--lr 1e-4", more))
+    assert found.plan is not None and found.plan.value.cp == 4
+    assert any("Ulysses" in why for what, _, why in found.assumed if what == "cp_kind")

@@ -19,6 +19,7 @@ from chipshift.jobs.readers.config_model import put_config_model
 from chipshift.jobs.readers.hf_args import put_model_named
 from chipshift.jobs.readers.maxtext_mesh import put_axes, put_batch
 from chipshift.jobs.readers.maxtext_remat import TENSOR, custom_policy
+from chipshift.jobs.readers.megatron_flags import UNTRAINED, say_untrained
 from chipshift.jobs.readers.optimizer_name import put_optimizer_named
 from chipshift.jobs.readers.yaml_sheet import yaml_sheet
 from chipshift.jobs.settings import Setting, Sheet, unset_names, wrong
@@ -95,15 +96,20 @@ def _command(source: Source, context: Context, draft: Draft) -> Sheet:
     """The command with the most of MaxText's keys."""
     launch = read_launch(source, context)
     best: dict[str, Setting] = {}
+    rank, started = (False, 0), ([""], 0)
     for command in launch.found.commands:
         settings = _pairs(command.words, source.path)
-        if len(set(settings) & TELLTALES) > len(set(best) & TELLTALES):
-            best = settings
+        words = [part for word in command.words for part in word.plain.split()]
+        count = len(set(settings) & TELLTALES)
+        own = (count > 1 and _trains(words), count)  # one that trains before one that decodes
+        if count and own > rank:
+            best, rank, started = settings, own, (words, command.line)
     if not best:
         raise InputError(
             f"{source.path} starts no command with MaxText's key=value settings; expected one, or "
             "--set for the variable that leads to it"
         )
+    say_untrained(draft, *started)
     for key in list(context.overrides.given):
         if key in TELLTALES or key in best or key.startswith(("ici_", "dcn_")):
             best[key] = Setting(context.overrides.given[key], "--set", None)
@@ -111,6 +117,11 @@ def _command(source: Source, context: Context, draft: Draft) -> Sheet:
     _cluster(draft, launch)
     put_environment(draft, launch)
     return Sheet(best, draft)
+
+
+def _trains(words: list[str]) -> bool:
+    """No program among the words that decodes, serves or converts."""
+    return not any(UNTRAINED.search(word) for word in words)
 
 
 def _pairs(words: tuple[Field, ...], file: str) -> dict[str, Setting]:

@@ -46,6 +46,10 @@ def translate(
     for old, new in RENAMED.items():
         if old in settings:
             settings.setdefault(new, settings.pop(old))
+    parts = settings.pop("ds-sequence-parallel-size", None)
+    if parts is not None and str(parts.value) != "1":
+        settings.setdefault("context-parallel-size", parts)
+        draft.note("cp_kind", "ring", "--ds-sequence-parallel-size: Ulysses is taken as a ring")
     _experts(settings, draft)
     groups, heads = settings.get("num-key-value-heads"), settings.get("num-attention-heads")
     if groups is not None:

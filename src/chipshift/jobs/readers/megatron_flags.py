@@ -62,7 +62,8 @@ def put_flags(sheet: Sheet) -> None:
 
 UNTRAINED = re.compile(
     r"(?:^|[/_])(?:generate|text_generation|run_text|evaluate|inference|quantize|ptq|prompt|server|"
-    r"convert|export)\w*\.py$"
+    r"convert|export|decode|maxengine)\w*\.py$|^(?:max_?text|MaxText)[\w.]*\.\w*"
+    r"(?:decode|maxengine|inference|convert|logit_checker)\w*$"
 )
 """Programs that train nothing."""
 
