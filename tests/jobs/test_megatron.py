@@ -361,3 +361,27 @@ def test_deepspeeds_sequence_parallelism_cuts_sequences(tmp_path: Path) -> None:
     found = job(tmp_path, SCRIPT.replace("--lr 1e-4", more))
     assert found.plan is not None and found.plan.value.cp == 4
     assert any("Ulysses" in why for what, _, why in found.assumed if what == "cp_kind")
+
+
+@pytest.mark.parametrize(
+    ("skip", "near"),
+    [("", 32), ("--window-attn-skip-freq 4", 24), ("--window-attn-skip-freq ([1,0]*16)", 16)],
+)
+def test_windows_of_some_layers_and_sinks(tmp_path: Path, skip: str, near: int) -> None:
+    more = f"--lr 1e-4 --window-size '(128, 0)' {skip.replace('(', chr(92) + '(')} "
+    more = more.replace("*16)", "*16" + chr(92) + ")") + "--softmax-type learnable"
+    found = job(tmp_path, SCRIPT.replace("--lr 1e-4", more)).model
+    windows = [layer.attention.window for layer, count in found.layers for _ in range(count)]
+    # 128 keys before its own; every fourth layer sees all, or every second one of the list
+    assert (windows.count(129), windows.count(None)) == (near, 32 - near)
+    # a sink a head in each of 32 layers
+    assert params(found) == params(preset("llama-3.1-8b")) + 32 * 32
+    if near == 24:
+        order = [found.layers[kind][0].attention.window for kind in found.layer_order]
+        assert order[:5] == [129, 129, 129, None, 129]
+
+
+def test_a_list_of_windows_of_another_length_is_refused(tmp_path: Path) -> None:
+    more = "--lr 1e-4 --window-size 128,0 --window-attn-skip-freq [1,0]"
+    with pytest.raises(InputError, match="expected a number, or a list of 32 zeros and ones"):
+        job(tmp_path, SCRIPT.replace("--lr 1e-4", more))

@@ -214,6 +214,24 @@ def test_what_is_primus_alone_is_read(tmp_path: Path) -> None:
     assert "use_turbo_deepep" not in {f.key for f in job.flags}
 
 
+def test_gpt_oss_sinks_and_its_window_on_every_second_layer(tmp_path: Path) -> None:
+    lines = "      use_sink_attention: true\n      sink_sliding_window: {}\n"
+    text = MEGATRON.replace("llama3.1_8B", "gpt_oss_20B").replace("save: null", "vocab_size: 1024")
+    model = value_of(read(tmp_path, {"a.yaml": text + lines.format(128)}), "model")
+    windows = [model.layers[kind][0].attention.window for kind in model.layer_order]
+    assert windows == [129, None] * 12
+    none = value_of(read(tmp_path, {"b.yaml": text + lines.format(0)}), "model")
+    assert [layer.attention.window for layer, _ in none.layers] == [None]
+    plain = value_of(read(tmp_path, {"c.yaml": text}), "model")
+    # a sink for each of 64 heads in each of 24 layers
+    assert params(none) == params(plain) + 24 * 64
+
+
+def test_what_is_null_leaves_the_default(tmp_path: Path) -> None:
+    lines = "      recompute_layer_ids: null\n      data_parallel_replicate_degree: null\n"
+    assert value_of(read(tmp_path, {"a.yaml": with_(lines)}), "plan.remat") == "full"
+
+
 def test_replicas_of_fsdp_groups_and_adapters(tmp_path: Path) -> None:
     lines = (
         "      data_parallel_replicate_degree: 2\n      lora:\n        enabled: true\n"

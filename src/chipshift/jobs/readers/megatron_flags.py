@@ -129,7 +129,7 @@ QUIET = (
     *("moe-*", "mtp-*", "mscale*", "enable-experimental", "async-save", "use-dist-ckpt"),
     *("bf16", "fp8-*", "fp4-recipe", "fp4-*", "first-last-layers-bf16", "num-layers-at-*"),
     *("deepspeed-activation-checkpointing", "no-pipeline-parallel", "task", "epochs"),
-    *("empty-unused-*", "window-attn-skip-freq"),
+    *("empty-unused-*",),
     *("calculate-per-token-loss", "loss-scale-window", "hysteresis", "min-loss-scale"),
     *("decoupled-*", "ddp-*", "num-distributed-*", "align-*", "overlap-*", "delay-*", "defer-*"),
     *("use-precision-aware-optimizer", "exp-avg-sq-dtype", "tp-comm-*", "nccl-*", "disable-tp-*"),

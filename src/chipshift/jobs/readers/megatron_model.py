@@ -61,11 +61,13 @@ def build(sheet: Sheet) -> Given[Model]:
     dense = DenseMlp(width, 3 if gated else 2, _mlp_bias(width, hidden.value, gated) if bias else 0)
     sparse = _experts(sheet, hidden.value, width, gated, bias)
     kinds = _kinds(sheet, layers.value, sparse is not None)
-    order, runs = _order(kinds)
+    order, runs = _order([*zip(kinds, _windowed(sheet, attention, layers.value), strict=True)])
+    whole = replace(attention, window=None)
     made = tuple(
-        (Layer(attention, sparse if is_moe else dense, 2 * norm_params), count)
-        for is_moe, count in runs
-    )
+        (Layer(attention if near else whole, sparse if moe and sparse else dense, 2 * norm_params),
+         count)
+        for (moe, near), count in runs
+    )  # fmt: skip
     learned = _positions(sheet)
     model = Model(
         name="megatron",
@@ -116,6 +118,8 @@ def _attention(sheet: Sheet, hidden: int, heads: int, bias: bool, rms: bool) -> 
     channels = _or(sheet.integer("kv-channels", into="head width", high=10**6), hidden // heads)
     qk_norm = sheet.boolean("qk-layernorm", into="norms on queries and keys") is not None
     window = _window(sheet)
+    sinks = sheet.text("softmax-type", into="a learned sink a head")
+    learned = heads if sinks is not None and sinks.value == "learnable" else 0
     if sheet.boolean("multi-latent-attention", into="multi-latent attention"):
         return _latent(sheet, heads, qk_norm)
     grouped = sheet.boolean("group-query-attention", into="grouped queries")
@@ -139,7 +143,7 @@ def _attention(sheet: Sheet, hidden: int, heads: int, bias: bool, rms: bool) -> 
         v_head_dim=channels,
         window=window,
         bias_params=biases + (hidden if bias else 0),
-        norm_params=(2 if rms else 4) * channels if qk_norm else 0,
+        norm_params=learned + ((2 if rms else 4) * channels if qk_norm else 0),
     )
 
 
@@ -148,9 +152,23 @@ def _window(sheet: Sheet) -> int | None:
     if found is None:
         return None
     match = re.fullmatch(r"\(?\s*(\d{1,9})\s*(?:,.*)?", found.value)
-    if "window-attn-skip-freq" in sheet.settings:
-        sheet.draft.note("window", "every layer", "--window-attn-skip-freq is not read")
     return int(match.group(1)) + 1 if match else None
+
+
+def _windowed(sheet: Sheet, attention: Attention, layers: int) -> list[bool]:
+    """For each layer whether its window is used: all but every n-th, or by a list of 0 and 1."""
+    skip = sheet.text("window-attn-skip-freq", into="layers without a window")
+    if attention.window is None or skip is None:
+        return [True] * layers
+    text = skip.value.strip("'\" ")
+    if text.isdecimal() and int(text[:9]) > 0:
+        return [number % int(text[:9]) != 0 for number in range(1, layers + 1)]
+    listed = _pattern(text, layers)
+    if listed is None or len(listed) != layers:
+        setting = sheet.settings["window-attn-skip-freq"]
+        expected = f"a number, or a list of {layers} zeros and ones"
+        raise wrong("window-attn-skip-freq", setting, expected)
+    return listed
 
 
 def _latent(sheet: Sheet, heads: int, qk_norm: bool) -> Attention:
@@ -203,10 +221,10 @@ def _experts(sheet: Sheet, hidden: int, width: int, gated: bool, bias: bool) -> 
 def _kinds(sheet: Sheet, layers: int, moe: bool) -> list[bool]:
     """For each layer whether it has experts: ``--moe-layer-freq`` is a number or a list."""
     frequency = sheet.text("moe-layer-freq", into="which layers have experts")
-    if not moe:
-        return [False] * layers
     if layers > 100_000:
         raise InputError(f"{sheet.draft.file}: {layers} layers; expected at most 100000")
+    if not moe:
+        return [False] * layers
     if frequency is None:
         return [True] * layers
     text = frequency.value.strip("'\" ")
@@ -234,8 +252,11 @@ def _pattern(text: str, layers: int) -> list[bool] | None:
     return kinds
 
 
-def _order(kinds: list[bool]) -> tuple[tuple[int, ...], list[tuple[bool, int]]]:
-    """(layer_order, [(has experts, count)]) in order of first appearance."""
+Kind = tuple[bool, bool]
+
+
+def _order(kinds: list[Kind]) -> tuple[tuple[int, ...], list[tuple[Kind, int]]]:
+    """(layer_order, [((has experts, uses its window), count)]) in order of first appearance."""
     seen = list(dict.fromkeys(kinds))
     order = tuple(seen.index(kind) for kind in kinds)
     return order, [(kind, kinds.count(kind)) for kind in seen]

@@ -89,8 +89,10 @@ def arguments(found: dict[str, Setting], draft: Draft, core: bool = False) -> di
             name = "swiglu"
         elif name == "activation-func" and isinstance(value, str):
             name, value = value.replace("_", "-"), True
-        elif name in ("moe-layer-freq", "window-size") and isinstance(value, list):
-            value = str(value) if name == "moe-layer-freq" else str(tuple(value))
+        elif name == "window-size" and isinstance(value, list):
+            value = str(tuple(value))
+        elif name in ("moe-layer-freq", "window-attn-skip-freq") and isinstance(value, list):
+            value = str(value)
         if value is None or value in ("", {}) or is_off(value):
             why = "off or not set"
             draft.ignored.append(Ignored(key, setting.file, setting.line, False, why))

@@ -70,8 +70,6 @@ DEFAULTS = frozenset(
 """Keys of the trainers' presets that are listed as assumed where a file leaves them out."""
 
 MATTERS = {
-    "sink_*": "a window of every second layer is not read; full attention is taken",
-    "use_sink_attention": "the sinks' own parameters are not counted",
     "decoder_pipeline_manual_split_list": "this way of cutting is not read; even stages are taken",
     "offload*": "offload to the host is not in the estimate",
     "cpu_offload": "offload to the host is not in the estimate",
@@ -130,6 +128,7 @@ def read(source: Source, context: Context) -> Draft:
     _packed(draft, stated)
     _replicas(stated)
     _turbo(draft, stated)
+    _sinks(stated)
     own = _own(draft, stated)
     settings = arguments(stated, draft)
     _vocabulary(settings, draft)
@@ -198,8 +197,24 @@ def _packed(draft: Draft, stated: dict[str, Setting]) -> None:
 def _replicas(stated: dict[str, Setting]) -> None:
     """Replicas of groups that PyTorch's FSDP shards over, by Primus's own key."""
     groups = stated.pop("data_parallel_replicate_degree", None)
-    if groups is not None:
+    if groups is not None and groups.value is not None:
         stated["num_distributed_optimizer_instances"] = groups
+
+
+def _sinks(stated: dict[str, Setting]) -> None:
+    """GPT-OSS's sinks, one learned number a head, and its window on every second layer."""
+    names = ("use_sink_attention", "sink_sliding_window", "sink_window_even_layers_only")
+    on, window, alternate = (stated.pop(name, None) for name in names)
+    if on is None or not as_boolean(on.value):
+        return
+    stated["softmax_type"] = Setting("learnable", on.file, on.line)
+    width = as_integer(window.value) if window is not None else 0
+    if window is None or not width:
+        return
+    stated["window_size"] = Setting(f"({width}, 0)", window.file, window.line)
+    if alternate is None or as_boolean(alternate.value) is not False:
+        place = alternate or window  # the first layer has it, the second has not
+        stated["window_attn_skip_freq"] = Setting(2, place.file, place.line)
 
 
 def _turbo(draft: Draft, stated: dict[str, Setting]) -> None:
@@ -216,7 +231,8 @@ def _turbo(draft: Draft, stated: dict[str, Setting]) -> None:
 def _own(draft: Draft, stated: dict[str, Setting]) -> dict[str, Setting]:
     """What Primus alone reads, taken out of ``stated`` and listed."""
     names = ("recompute_layer_ids", "enable_fused_linear_ce")
-    own = {name: stated.pop(name) for name in names if name in stated}
+    taken = {name: stated.pop(name) for name in names if name in stated}
+    own = {name: one for name, one in taken.items() if one.value not in (None, "", [])}
     pipeline = (("patch_primus_pipeline", "pp_algorithm"), ("patch_zero_bubble", ""))
     for switch, algorithm in pipeline:
         on = stated.pop(switch, None)
