@@ -13,8 +13,27 @@ from chipshift.jobs.read import read_job
 
 from .cases import CASES
 from .more_cases import MORE_CASES
+from .test_foundry_mpt import HEAD as FOUNDRY_HEAD
+from .test_foundry_mpt import MODEL as FOUNDRY_MODEL
+from .test_openrlhf import SCRIPT as OPENRLHF
+from .test_primus import MAXTEXT, MEGATRON, TITAN
+from .test_shell_loops import BY_CASE, BY_GETOPTS
+from .test_swift import FULL as SWIFT
+from .test_swift import MEGATRON as SWIFT_MEGATRON
 
+FORMATS = {
+    "primus-megatron": MEGATRON,
+    "primus-torchtitan": TITAN,
+    "primus-maxtext": MAXTEXT,
+    "swift": SWIFT,
+    "swift-megatron": SWIFT_MEGATRON,
+    "openrlhf": OPENRLHF.replace("{kind}", "dpo"),
+    "foundry-mpt": FOUNDRY_HEAD + FOUNDRY_MODEL + "  ffn_config:\n    ffn_type: mb_dmoe\n",
+    "arguments": "#!/bin/bash\n" + BY_CASE,
+    "options": "#!/bin/bash\n" + BY_GETOPTS,
+}
 FILES = {
+    **FORMATS,
     **{f"{case.name}/{name}": text for case in CASES + MORE_CASES
        for name, text in case.files.items()},
     **{path.name: path.read_text() for path in Path("examples").iterdir() if path.is_file()},

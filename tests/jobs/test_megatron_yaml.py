@@ -159,3 +159,23 @@ def test_flagscale_has_the_arguments_in_sections(tmp_path: Path) -> None:
     # 4·512·2/3 = 1365, up to a multiple of 256: 1536
     layer = 4 * 512 * 512 + 3 * 512 * 1536 + 2 * 512
     assert params(value_of(job, "model")) == 4 * layer + 2 * 1024 * 512 + 512
+
+
+def test_flagscales_experiment_counts_the_devices_of_its_job(tmp_path: Path) -> None:
+    run = (
+        "defaults:\n  - train: 1b\n  - _self_\nexperiment:\n  exp_name: x\n  task:\n"
+        "    type: train\n    backend: megatron\n    entrypoint: train_gpt.py\n  runner:\n"
+        "    backend: torchrun\n    nnodes: 2\n    nproc_per_node: 8\n"
+        "  envs:\n    NCCL_DEBUG: INFO\n"
+    )
+    shape = (
+        "system:\n  tensor_model_parallel_size: 2\n  precision:\n    bf16: true\n"
+        "model:\n  num_layers: 4\n  hidden_size: 512\n  num_attention_heads: 8\n"
+        "  seq_length: 1024\n  micro_batch_size: 2\n  global_batch_size: 32\n"
+        "data:\n  tokenizer:\n    vocab_size: 1024\n"
+    )
+    job = read(tmp_path, {"train.yaml": run, "1b.yaml": shape})
+    assert of(job, "plan.tp", "plan.dp", "plan.accumulation") == (2, 8, 2)
+    assert ("nccl", "NCCL_DEBUG") in {(flag.kind, flag.key) for flag in job.flags}
+    with pytest.raises(InputError, match=r"expected 1b.yaml of its conf/train beside it"):
+        read_job([str(tmp_path / "train.yaml")])

@@ -300,3 +300,8 @@ def test_every_preset_extends_one_that_is_there() -> None:
             for name, keys in files.items():
                 for parent in keys.get("extends", ()):
                     assert parent in files, (name, parent)
+
+
+def test_a_file_whose_module_has_no_name_is_refused(tmp_path: Path) -> None:
+    with pytest.raises(InputError, match="has no module that runs on megatron"):
+        read(tmp_path, {"a.yaml": MEGATRON.replace("  pre_trainer:\n", "")})

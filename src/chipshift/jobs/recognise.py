@@ -91,6 +91,7 @@ YAML_FORMATS: tuple[tuple[str, tuple[frozenset[str], ...]], ...] = (
         (
             frozenset({"ARGS", "num_layers", "hidden_size"}),
             frozenset({"system", "model", "data", "num_layers", "micro_batch_size"}),  # FlagScale
+            frozenset({"experiment", "runner", "nproc_per_node", "entrypoint"}),  # its experiment
             frozenset({"language_model", "model_parallel"}),
         ),
     ),

@@ -15,11 +15,11 @@ from __future__ import annotations
 
 import re
 
-from chipshift.errors import slipped
+from chipshift.errors import InputError, slipped
 from chipshift.jobs.context import Context
 from chipshift.jobs.draft import Draft
 from chipshift.jobs.job import Ignored
-from chipshift.jobs.launch import PORTING
+from chipshift.jobs.launch import PORTING, QUIET
 from chipshift.jobs.readers import megatron, primus
 from chipshift.jobs.readers.megatron_core import PASSED, RENAMED
 from chipshift.jobs.readers.yaml_sheet import yaml_sheet
@@ -38,6 +38,8 @@ def read(source: Source, context: Context) -> Draft:
     """Read one file; see ``readers/__init__``."""
     draft = Draft(source.path, "megatron", uneven_pp=False, kv_replicated=True)
     found = yaml_sheet(source, context, draft).settings
+    if "experiment.runner.backend" in found:
+        return _experiment(found, draft, context)
     found = primus.settled(found, context)
     _environment(found, draft)
     core = any(_CORE.match(key) for key in found)
@@ -49,6 +51,33 @@ def read(source: Source, context: Context) -> Draft:
     megatron.lay_over(settings, context.overrides)
     megatron.fill(Sheet(settings, draft), context.model_named)
     return draft
+
+
+def _experiment(found: dict[str, Setting], draft: Draft, context: Context) -> Draft:
+    """FlagScale's experiment: nodes and devices, around the ``conf/train`` file that it names.
+
+    Raises:
+        InputError: that file is not given beside.
+    """
+    listed = found.get("defaults")
+    parts = listed.value if listed is not None and isinstance(listed.value, list) else []
+    name = next((one["train"] for one in parts if isinstance(one, dict) and "train" in one), "")
+    beside = context.neighbour(f"{name}.yaml") if name else None
+    if beside is None or beside.path in context.reading:
+        wanted = f"{name}.yaml of its conf/train" if name else "the file of its conf/train"
+        raise InputError(f"{draft.file} names its job in another file; expected {wanted} beside it")
+    context.reading.append(beside.path)
+    made = read(beside, context)
+    context.reading.pop()
+    sheet = Sheet({k: s for k, s in found.items() if k.startswith("experiment.")}, made)
+    for field, key in (("nodes", "nnodes"), ("devices_per_node", "nproc_per_node")):
+        made.put(field, sheet.integer(f"experiment.runner.{key}", into=field.replace("_", " ")))
+    for key, setting in found.items():
+        name = key.removeprefix("experiment.envs.")
+        for kind, pattern in PORTING:
+            if name != key and pattern.match(name) and name not in QUIET:
+                made.flag(kind, name, setting.value, setting.line)
+    return made
 
 
 def _widen(found: dict[str, Setting]) -> None:

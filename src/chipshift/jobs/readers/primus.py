@@ -114,6 +114,21 @@ def module_of(settings: dict[str, Setting], framework: str, context: Context) ->
     return None
 
 
+def the_module(settings: dict[str, Setting], framework: str, file: str, context: Context) -> Module:
+    """As ``module_of``, for a file that is Primus's.
+
+    Raises:
+        InputError: no module of it runs on the framework.
+    """
+    module = module_of(settings, framework, context)
+    if module is None:
+        raise InputError(
+            f"{file} has no module that runs on {framework}; expected 'framework: {framework}' in "
+            "a table below 'modules'"
+        )
+    return module
+
+
 def stem(name: str) -> str:
     """``models/llama3_8B.yaml`` to ``llama3_8B``."""
     return re.sub(r"\.ya?ml$", "", name).rsplit("/", 1)[-1]

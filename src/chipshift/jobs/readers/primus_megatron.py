@@ -110,8 +110,7 @@ def read(source: Source, context: Context) -> Draft:
     """Read one file; see ``readers/__init__``."""
     draft = Draft(source.path, "megatron", uneven_pp=False, kv_replicated=True)
     found = yaml_sheet(source, context, draft).settings
-    module = primus.module_of(found, "megatron", context)
-    assert module is not None  # the file was recognised by it
+    module = primus.the_module(found, "megatron", source.path, context)
     stated = {
         key: one
         for key, one in module.settings.items()

@@ -55,8 +55,7 @@ def read(source: Source, context: Context) -> Draft:
     """Read one file; see ``readers/__init__``."""
     draft = Draft(source.path, "torchtitan", kv_replicated=False)
     found = yaml_sheet(source, context, draft).settings
-    module = primus.module_of(found, "torchtitan", context)
-    assert module is not None  # the file was recognised by it
+    module = primus.the_module(found, "torchtitan", source.path, context)
     settings = module.settings
     if "model.flavor" not in settings and module.model is not None and not context.model_named:
         draft.wanted_model = str(module.model.value)
