@@ -305,3 +305,37 @@ def test_every_preset_extends_one_that_is_there() -> None:
 def test_a_file_whose_module_has_no_name_is_refused(tmp_path: Path) -> None:
     with pytest.raises(InputError, match="has no module that runs on megatron"):
         read(tmp_path, {"a.yaml": MEGATRON.replace("  pre_trainer:\n", "")})
+
+
+RUN = """#!/bin/bash
+#SBATCH --nodes=4
+#SBATCH --gpus-per-node=8
+export PRIMUS_GBS=512
+srun ./primus-cli direct -- train pretrain --config conf.yaml --micro_batch_size 8
+"""
+
+
+def test_a_command_goes_before_the_file_that_it_runs(tmp_path: Path) -> None:
+    job = read(tmp_path, {"run.sh": RUN, "conf.yaml": MEGATRON})
+    assert of(job, "sequences_per_step", "plan.microbatch", "plan.fsdp") == (512, 8, 32)
+    said = next(one for one in job.understood if one.key == "micro-batch-size")
+    assert (said.file.rsplit("/", 1)[-1], said.line) == ("run.sh", 5)
+    over = {"micro_batch_size": "2"}
+    set_ = read(tmp_path, {"run.sh": RUN, "conf.yaml": MEGATRON}, **over)
+    assert value_of(set_, "plan.microbatch") == 2
+
+
+def test_the_older_launcher_takes_its_file_from_the_environment(tmp_path: Path) -> None:
+    text = RUN.replace("srun ./primus-cli direct -- train pretrain --config conf.yaml", "bash x.sh")
+    text = text.replace("bash x.sh", "EXP=examples/conf.yaml bash ./examples/run_pretrain.sh")
+    job = read(tmp_path, {"run.sh": text, "conf.yaml": MEGATRON})
+    assert of(job, "sequences_per_step", "plan.microbatch") == (512, 8)
+
+
+def test_a_command_over_torchtitans_and_maxtexts_files(tmp_path: Path) -> None:
+    text = RUN.replace("--micro_batch_size 8", "--training.local_batch_size 2")
+    job = read(tmp_path, {"run.sh": text, "conf.yaml": TITAN})
+    assert of(job, "plan.microbatch", "plan.fsdp", "sequences_per_step") == (2, 32, 64)
+    text = RUN.replace("--micro_batch_size 8", "--per_device_batch_size 5")
+    job = read(tmp_path, {"run.sh": text, "conf.yaml": MAXTEXT})
+    assert value_of(job, "plan.microbatch") == 5

@@ -262,6 +262,8 @@ def _script(text: str) -> str:
     primus = _PRIMUS.search(text)
     if primus and re.search(r"^modules:", text, re.M):
         return f"primus_{primus.group(1)}"
+    if not _IMPORTS.search(text) and re.search(r"primus-cli|primus/cli/|\bEXP=\S*\.ya?ml", text):
+        return "wrapper"
     if _MEGATRON_YAML.search(text) and not _LAUNCH.search(text):
         return "megatron_yaml"
     if _MEGATRON.search(text):

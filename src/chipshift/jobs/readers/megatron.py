@@ -121,7 +121,7 @@ def lay_over(settings: dict[str, Setting], overrides: Overrides) -> None:
         dashed = key.replace("_", "-").removeprefix("--")
         if dashed in settings or dashed in MODEL_KEYS or f"--{dashed}" in TELLTALES:
             value = True if text.lower() == "true" else text
-            settings[dashed] = Setting(value, "--set", None)
+            settings[dashed] = Setting(value, *overrides.places.get(key, ("--set", None)))
             overrides.used.add(key)
 
 

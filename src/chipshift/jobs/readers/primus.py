@@ -98,7 +98,7 @@ def module_of(settings: dict[str, Setting], framework: str, context: Context) ->
         base = f"modules.{found.group(1)}."
         inner = base + "overrides."
         own = {k.removeprefix(inner): s for k, s in settings.items() if k.startswith(inner)}
-        module = Module(found.group(1), settled(own, context))
+        module = Module(found.group(1), {**settled(own, context), **_commanded(context)})
         for kind, part in (("modules", "config"), ("models", "model")):
             named = settings.get(base + part)
             if named is None or not isinstance(named.value, str):
@@ -112,6 +112,13 @@ def module_of(settings: dict[str, Setting], framework: str, context: Context) ->
                 module.model = Setting(stem(str(place.value)), place.file, place.line)
         return module
     return None
+
+
+def _commanded(context: Context) -> dict[str, Setting]:
+    """What the command that starts Primus gives in ``--key value``."""
+    laid = context.overrides
+    laid.used |= laid.places.keys()
+    return {key: Setting(typed(laid.given[key]), *laid.places[key]) for key in laid.places}
 
 
 def the_module(settings: dict[str, Setting], framework: str, file: str, context: Context) -> Module:

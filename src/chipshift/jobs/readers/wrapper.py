@@ -7,19 +7,32 @@ which is read when it is given too, with the script's ``key=value`` overrides la
 from __future__ import annotations
 
 import re
+from collections.abc import Mapping
 from dataclasses import replace
 
 from chipshift.jobs.context import Context
 from chipshift.jobs.draft import Draft, join
-from chipshift.jobs.launch import put_environment, put_machine, read_launch
+from chipshift.jobs.launch import (
+    Launch,
+    as_settings,
+    put_environment,
+    put_machine,
+    read_launch,
+)
 from chipshift.jobs.overrides import Overrides
 from chipshift.jobs.readers.accelerate_command import launched
 from chipshift.jobs.readers.bridge_scope import is_overrides
 from chipshift.jobs.readers.preference_keys import put_program
+from chipshift.jobs.recognise import recognise
+from chipshift.jobs.settings import unset_names
 from chipshift.jobs.shell.resolve import Command
+from chipshift.jobs.shell.values import Field
 from chipshift.jobs.source import Source
 
 _PAIR = re.compile(r"(?:--|\+\+?)?([A-Za-z_][\w.]*)=([^\s=]+)$")
+RUNS_PRIMUS = re.compile(r"primus-cli|primus/cli|run_pretrain\.sh")
+"""Primus's own launchers; the second takes its file by ``EXP``."""
+
 QUIET = re.compile(r"^(?:nnodes|nproc|rdzv|master|node_rank|standalone|config)")
 
 
@@ -32,7 +45,7 @@ def read(source: Source, context: Context) -> Draft:
     inner: list[Draft] = []
     for command in launch.found.commands:
         by = launched(command, launch, context, source.path)
-        named = _named(command, context, source.path)
+        named = _named(command, launch, context, source.path)
         if by is not None:
             named = [*(one for one in named if one.format != "accelerate"), by]
         inner += named
@@ -44,7 +57,7 @@ def read(source: Source, context: Context) -> Draft:
     return merged
 
 
-def _named(command: Command, context: Context, file: str) -> list[Draft]:
+def _named(command: Command, launch: Launch, context: Context, file: str) -> list[Draft]:
     """Drafts of the files that a command names, with its overrides."""
     from chipshift.jobs.read import read_draft
 
@@ -54,7 +67,10 @@ def _named(command: Command, context: Context, file: str) -> list[Draft]:
         for word in command.words
         if "/" in word.plain or "." in word.plain
     ]
-    sources = [(name, context.neighbour(name)) for name in names]
+    exported = {**launch.found.environment.exported, **dict(command.environment)}
+    if "EXP" in exported and any(RUNS_PRIMUS.search(word.plain) for word in command.words):
+        names.append(exported["EXP"].plain)
+    sources = [(name, context.neighbour(name)) for name in dict.fromkeys(names)]
     pairs = {
         match.group(1): (match.group(2), word.line)
         for word in command.words
@@ -69,7 +85,28 @@ def _named(command: Command, context: Context, file: str) -> list[Draft]:
         if source is None or name.endswith(".sh") or (scripts and is_overrides(source)):
             continue
         laid = Overrides({**texts, **context.overrides.given}, places)
+        if _is_primus(source):
+            laid = _of_primus(command, exported, context, file)
         own = replace(context, overrides=laid)
         found.append(read_draft(source, own))
         context.overrides.used |= laid.used & set(context.overrides.given)
     return found
+
+
+def _is_primus(source: Source) -> bool:
+    return recognise(source).startswith("primus_") or bool(
+        re.search(r"^modules:", source.text, re.M)
+        and re.search(r"^[ \t]+framework:[ \t]*maxtext", source.text, re.M)
+    )
+
+
+def _of_primus(
+    command: Command, exported: Mapping[str, Field], context: Context, file: str
+) -> Overrides:
+    """Primus's ``--key value``, over the file's overrides, and the variables that it asks for."""
+    settings = as_settings(command.words, file)
+    stated = {k: s for k, s in settings.items() if k not in ("config", "exp", "backend_path")}
+    texts = {key: str(one.value) for key, one in stated.items() if not unset_names(one.value)}
+    places = {key: (file, stated[key].line) for key in texts if key not in context.overrides.given}
+    variables = {name: value.plain for name, value in exported.items() if not value.unknown}
+    return Overrides({**variables, **texts, **context.overrides.given}, places)
