@@ -171,3 +171,14 @@ def test_experts_cut_across_axes_have_a_nearest_plan_that_the_step_can_be_cut_by
     # what the step can be cut by stays: experts over fsdp=8, and over dp=8 alone
     for plan in (Plan(dp=2, fsdp=8, ep=8), Plan(dp=8, ep=8), Plan(dp=2, fsdp=4, ep=4)):
         assert (describe.expressible(plan).dp, describe.expressible(plan).ep) == (plan.dp, plan.ep)
+
+
+@pytest.mark.parametrize(("degree", "over"), [(0, "over cp;"), (2, "over 2 devices of cp;")])
+def test_heads_dealt_out_by_the_plan_are_said_to_be_compiled_otherwise(
+    degree: int, over: str
+) -> None:
+    plan = Plan(fsdp=4, cp=4, cp_kind="all_to_all", ulysses_degree=degree)
+    _, notes = describe.config(preset("llama-3.1-8b"), plan, seq_len=8192)
+    [said] = [note for note in notes if "all-to-all of heads" in note]
+    assert "keys and values all-gathered over cp" in said and over in said
+    assert "ulysses" not in describe.plan_text(plan) and "cp_kind" not in describe.plan_text(plan)

@@ -188,6 +188,12 @@ def test_what_differs_from_the_default_precision_is_said() -> None:
 PLANS = (
     ("llama-3.1-8b", "v6e:16x16*4", Plan(dp=8, fsdp=128, remat="full")),
     ("llama-3.1-8b", "v7x:4x4x4", Plan(fsdp=64, cp=2, cp_kind="ring", microbatch=2.0)),
+    ("llama-3.1-8b", "v7x:4x4x4", Plan(fsdp=64, cp=2, cp_kind="all_to_all", microbatch=2.0)),
+    (
+        "llama-3.1-8b",
+        "v7x:4x4x4",
+        Plan(fsdp=32, cp=4, cp_kind="all_to_all", ulysses_degree=2, microbatch=4.0),
+    ),
     ("llama-3.1-8b", "v6e:8x16", Plan(dp=16, pp=8, accumulation=8, remat="full")),
     ("llama-3.1-8b", "v6e:8x16", Plan(dp=32, tp=4, accumulation=8, optimizer_sharding="zero1")),
     ("deepseek-v3", "v6e:16x16", Plan(fsdp=64, pp=4, accumulation=8, remat="full")),
@@ -268,6 +274,29 @@ def test_megatron_on_another_gpu_is_given_its_own_arguments() -> None:
     assert "--global-batch-size 128" in line  # 16 replicas × 1 × 8
     assert "--use-distributed-optimizer" in line
     assert "ROCm" in note_of(on("llama-3.1-70b", "mi300x*512", plan, "megatron"))
+
+
+@pytest.mark.parametrize(
+    ("degree", "said"),
+    [
+        (0, "--cp-comm-type a2a --micro"),
+        (2, "--cp-comm-type a2a+p2p --hierarchical-context-parallel-sizes 2 2 --micro"),
+    ],
+)
+def test_megatron_is_told_that_heads_are_dealt_out(degree: int, said: str) -> None:
+    plan = Plan(dp=32, cp=4, cp_kind="all_to_all", ulysses_degree=degree, microbatch=8.0)
+    line = lines_of(on("llama-3.1-8b", "mi300x*128", plan, "megatron"))["megatron"]
+    assert said in line
+
+
+def test_maxtext_is_told_that_heads_are_dealt_out() -> None:
+    plan = Plan(fsdp=32, cp=4, cp_kind="all_to_all", microbatch=4.0)
+    found = flags("llama-3.1-8b", "v7x:4x4x4", plan)
+    assert found["context_parallel_strategy"] == "ulysses"
+    assert found["ici_context_parallelism"] == "4"
+    found = flags("llama-3.1-8b", "v7x:4x4x4", replace(plan, ulysses_degree=2))
+    assert found["context_parallel_strategy"] == "usp"
+    assert found["ici_context_parallelism"] == found["ici_context_usp_ulysses_parallelism"] == "2"
 
 
 def test_torchtitan_on_another_gpu_is_given_its_own_overrides() -> None:

@@ -6,6 +6,7 @@ from dataclasses import replace
 
 import pytest
 
+from chipshift.estimate.context import Context
 from chipshift.estimate.traffic import layer_collectives
 from chipshift.models.model import Attention, DenseMlp, Layer
 from chipshift.models.ops import Cut, layer_ops
@@ -24,7 +25,7 @@ def test_a_norm_stands_before_both() -> None:
 def test_tensor_parallelism_gathers_and_sums_once_for_both() -> None:
     # a gather and a sum of 3 s together: forward 2 of them where one half follows the other
     def pairs(layer: Layer) -> tuple[float, float, float]:
-        found = layer_collectives(layer, 3.0, (0.0, 0.0), 0.0, 0.0, 0.0)
+        found = layer_collectives(layer, 3.0, Context(), 0.0, 0.0, 0.0)
         return found.tp_forward, found.tp_backward, found.tp_recompute
 
     assert pairs(IN_A_ROW) == pytest.approx((6.0, 6.0, 3.0))

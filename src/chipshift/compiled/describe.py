@@ -254,6 +254,13 @@ def _notes(model: Model, plan: Plan, precision: Precision) -> list[str]:
         notes.append(f"matmuls compiled in bf16, not {precision.compute}")
     if plan.cp > 1 and plan.cp_kind == "ring":
         notes.append("keys and values all-gathered over cp; a ring would send the same bytes")
+    if plan.ulysses > 1:
+        notes.append(
+            "keys and values all-gathered over cp: the compiled step has no all-to-all of heads, "
+            "which the job's plan deals out over "
+            f"{'cp' if plan.ulysses == plan.cp else f'{plan.ulysses} devices of cp'}; other bytes "
+            "over cp, and queries of a part of the sequence"
+        )
     if model.mtp_layers:
         notes.append("multi-token prediction blocks left out")
     if model.embedding_extra_params:
@@ -267,7 +274,8 @@ def plan_text(plan: Plan) -> str:
     """A plan as ``--plan`` takes it, defaults left out."""
     default = vars(Plan())
     given = {key: value for key, value in vars(plan).items() if value != default[key]}
-    for key in ("order", "cp_kind"):  # --plan does not take them, nor the step ask for them
+    # --plan does not take them, nor the step ask for them
+    for key in ("order", "cp_kind", "ulysses_degree"):
         given.pop(key, None)
     return ",".join(
         f"{key}={value:g}" if isinstance(value, float) else f"{key}={value}"

@@ -161,7 +161,7 @@ def gathered_at_loss(tokens: Number, width: Number, sp: Number) -> Number:
 def sizes(s: Setting, c: Columns, policy: Policy, w: Any, kind: int) -> Sizes:
     """The tensors of one kind of layer."""
     layer, _ = s.model.layers[kind]
-    cut = Cut(w.tokens, s.document_len, c.tp, c.ep, w.sp, 1.0, c.etp)
+    cut = Cut(w.tokens, s.document_len, c.tp, c.ep, w.sp, 1.0, c.etp, c.ulysses)
     ops = {op.name: op for op in layer_ops(layer, s.model.d_model, cut)}
     stored = w.layers[kind].stored_elements
     keeps = {name: name in policy.saved for name in stored}
@@ -190,8 +190,9 @@ def sizes(s: Setting, c: Columns, policy: Policy, w: Any, kind: int) -> Sizes:
         rank = 0.0 if a.kv_lora_rank is None else a.kv_lora_rank
         rope = 0.0 if a.qk_rope_head_dim is None else a.qk_rope_head_dim
         width = op.heads * (a.head_dim - rope + a.v_head_dim)
-        resharded = resharded_elements(op.q_tokens * width, rank, c.fsdp * c.cp, c.tp, c.cp, c.ep)
-    held = _attention(c, ops, stored, keeps)
+        cp = _cut_sequences(c, cut)
+        resharded = resharded_elements(op.q_tokens * width, rank, c.fsdp * cp, c.tp, cp, c.ep)
+    held = _attention(_cut_sequences(c, cut), ops, stored, keeps)
     return Sizes(held, streams, whole, hidden, rows, spare, up, activated, resharded)
 
 
@@ -201,9 +202,14 @@ def _hidden(ops: dict[str, Op], name: str, keeps: dict[str, bool]) -> Number:
     return again + 2 * last.m * last.k
 
 
-def _attention(c: Columns, ops: dict[str, Op], stored: dict[str, Number], keeps: dict[str, bool]
+def _cut_sequences(c: Columns, cut: Cut) -> Number:
+    """Devices that the sequence of attention's queries is cut over: not where heads are dealt."""
+    return c.cp / c.ulysses if cut.deals_heads else c.cp
+
+
+def _attention(cp: Number, ops: dict[str, Op], stored: dict[str, Number], keeps: dict[str, bool]
                ) -> Number:  # fmt: skip
-    """Elements of attention's tensors."""
+    """Elements of attention's tensors, sequences being cut over cp devices."""
     held: Number = 0.0
     for name in ("qkv", "attention"):
         if name in stored and not keeps[name]:
@@ -214,4 +220,4 @@ def _attention(c: Columns, ops: dict[str, Op], stored: dict[str, Number], keeps:
     if not keeps["attention"]:
         held = held + row_sum_elements(op.q_tokens, op.heads, LANES)
     widths = op.head_dim + op.v_head_dim
-    return held + gathered_keys_elements(op.q_tokens, op.kv_heads, widths, c.cp)
+    return held + gathered_keys_elements(op.q_tokens, op.kv_heads, widths, cp)

@@ -19,7 +19,9 @@ class Columns:
 
     Attributes:
         etp: tensor parallel devices of an expert (tp itself unless the plan says otherwise).
-        links: for each of GROUPS the links it runs over (fabric.Links, numbers of equal length).
+        ulysses: devices of cp that an all-to-all deals heads over; 1 where none does.
+        links: for each of GROUPS the links it runs over (fabric.Links, numbers of equal length);
+            ``heads`` and ``around`` are the parts of cp where an all-to-all takes one of them.
     """
 
     dp: Number
@@ -33,6 +35,7 @@ class Columns:
     microbatch: Number
     accumulation: Number
     links: Mapping[str, Any]
+    ulysses: Number = 1.0
 
 
 @dataclass(frozen=True)

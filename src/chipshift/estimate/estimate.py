@@ -189,6 +189,7 @@ def columns_of(job: TrainJob, plan: Plan, machine: Machine, *, explain: bool = F
         plan.pp,
         plan.etp,
         plan.order,
+        plan.ulysses,
         explain=explain,
     )
     numbers: dict[str, Number] = {
@@ -196,6 +197,8 @@ def columns_of(job: TrainJob, plan: Plan, machine: Machine, *, explain: bool = F
         for axis in ("dp", "fsdp", "tp", "cp", "ep", "pp", "vpp", "microbatch", "accumulation")
     }
     numbers["etp"] = float(plan.etp or plan.tp)
+    if plan.cp_kind == "all_to_all":
+        numbers["ulysses"] = float(plan.ulysses)
     if explain:
         numbers = {
             k: leaf(v, PLAN_UNITS.get(k, "devices"), k, plan_said(job, plan, k, plan_source))

@@ -17,10 +17,13 @@ def mesh_order(machine: Machine) -> tuple[str, ...]:
 
 
 def placements(machine: Machine, dp: int, fsdp: int, cp: int, tp: int, ep: int, pp: int,
-               etp: int = 0, order: tuple[str, ...] = ()) -> dict[str, Placement]:  # fmt: skip
-    """Where each group of ``columns.GROUPS`` sits.
+               etp: int = 0, order: tuple[str, ...] = (), ulysses: int = 1
+               ) -> dict[str, Placement]:  # fmt: skip
+    """Where each group of ``columns.GROUPS`` sits; with ``ulysses`` also the parts of cp.
 
-    Expert groups take the innermost devices of dp × fsdp × cp, as Megatron and torchtitan do.
+    Expert groups take the innermost devices of dp × fsdp × cp, as Megatron and torchtitan do, and
+    all-to-alls of heads the innermost of cp (Megatron's first of hierarchical_context_parallel
+    sizes), the ring going round what is left.
 
     Raises:
         InputError: degrees that do not multiply to the machine's devices.
@@ -37,7 +40,8 @@ def placements(machine: Machine, dp: int, fsdp: int, cp: int, tp: int, ep: int, 
     over_tp = ep if not etp or etp == tp else max(1, ep * etp // tp)
     inside = min(over_tp, shards.size)
     pool = union("dp", "fsdp", "cp", *(() if not etp or etp == tp else ("tp",)))
-    return {
+    parts = {"heads": subgroup(at["cp"], ulysses), "around": rest(at["cp"], ulysses)}
+    return (parts if ulysses > 1 else {}) | {
         "tp": at["tp"],
         "cp": at["cp"],
         "ep": subgroup(pool, ep),
@@ -50,9 +54,9 @@ def placements(machine: Machine, dp: int, fsdp: int, cp: int, tp: int, ep: int, 
 
 
 def group_links(machine: Machine, dp: int, fsdp: int, cp: int, tp: int, ep: int, pp: int,
-                etp: int = 0, order: tuple[str, ...] = (), *, explain: bool = False,
-                ) -> dict[str, Any]:  # fmt: skip
+                etp: int = 0, order: tuple[str, ...] = (), ulysses: int = 1, *,
+                explain: bool = False) -> dict[str, Any]:  # fmt: skip
     """The links of every group, as numbers for ``collective_time`` (explaining: with sources)."""
-    found = placements(machine, dp, fsdp, cp, tp, ep, pp, etp, order)
+    found = placements(machine, dp, fsdp, cp, tp, ep, pp, etp, order, ulysses)
     of = links_worked if explain else links
     return {name: of(machine, placement) for name, placement in found.items()}

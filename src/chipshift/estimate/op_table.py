@@ -85,6 +85,7 @@ def plan_cut(s: Setting, plan: Plan) -> Cut:
         sp=float(plan.tp if plan.sequence_parallel else 1),
         imbalance=s.stack.moe_imbalance if plan.ep > 1 else 1.0,
         etp=float(plan.etp or plan.tp),
+        ulysses=float(plan.ulysses),
     )
 
 

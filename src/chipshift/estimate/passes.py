@@ -36,12 +36,12 @@ def device_tokens(microbatch: Number, seq_len: Number, cp: Number) -> Number:
 
 
 def work(s: Setting, tp: Number, cp: Number, ep: Number, etp: Number, microbatch: Number,
-         sequence_parallel: bool) -> Work:  # fmt: skip
+         sequence_parallel: bool, ulysses: Number = 1.0) -> Work:  # fmt: skip
     """Op times and stored tensors for distinct cuts."""
     tokens = device_tokens(microbatch, s.seq_len, cp)
     sp = tp if sequence_parallel else 1.0
     imbalance = np.where(ep > 1, s.stack.moe_imbalance, 1.0)
-    cut = Cut(tokens, s.document_len, tp, ep, sp, imbalance, etp)
+    cut = Cut(tokens, s.document_len, tp, ep, sp, imbalance, etp, ulysses)
     layers = [
         layer_work(layer, s.model.d_model, cut, s.kernels, s.stack, s.trainable, s.adapters)
         for layer, _ in s.model.layers

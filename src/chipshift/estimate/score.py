@@ -134,7 +134,7 @@ def score(s: Setting, c: Columns, choice: Choice) -> Score:
 
 def held(s: Setting, c: Columns, choice: Choice) -> Stage:
     """What the stages hold, with the costs of the cut."""
-    w = work(s, c.tp, c.cp, c.ep, c.etp, c.microbatch, choice.sequence_parallel)
+    w = work(s, c.tp, c.cp, c.ep, c.etp, c.microbatch, choice.sequence_parallel, c.ulysses)
     return stage(s, c, choice, w)
 
 
@@ -210,6 +210,7 @@ def _collectives(s: Setting, c: Columns, choice: Choice, policy: remat.Policy,
     cp_again = 1.0 if policy.recomputes("attention") else 0.0
     tp: Number = 0.0
     cp: Number = 0.0
+    dealt: Number = 0.0
     ep: Number = 0.0
     gather: Number = 0.0
     reduce: Number = 0.0
@@ -217,6 +218,8 @@ def _collectives(s: Setting, c: Columns, choice: Choice, policy: remat.Policy,
         pairs = plus(tp_again * policy.every, regathers)
         tp = tp + k * (t.tp_forward + t.tp_backward + t.tp_recompute * pairs)
         cp = cp + k * (t.cp_forward * (1 + cp_again * policy.every) + t.cp_backward)
+        if not absent(t.heads_in):
+            dealt = dealt + k * _dealt_heads_s(t, policy, beside)
         ep = ep + k * t.ep_each * (4 + ep_again * policy.every)
         if not absent(beside):
             tp, cp = tp + k * t.tp_forward * beside, cp + k * t.cp_forward * beside
@@ -236,12 +239,14 @@ def _collectives(s: Setting, c: Columns, choice: Choice, policy: remat.Policy,
     )
     dp, dp_exposed = _over_replicas(s, c, choice, moved.gradient_sum, one)
     pp = moved.transfer * n * c.vpp * plus(2, beside)
-    total = {"tp": tp * n, "cp": cp * n, "ep": ep * n,
+    dealt = rename(dealt, "heads_dealt_s")
+    total = {"tp": tp * n, "cp": plus(cp, dealt) * n, "ep": ep * n,
              "fsdp": (gather * plus(2, beside) + reduce) * again, "dp": dp, "pp": pp}  # fmt: skip
     attention = one.compute.attention
     exposed = {
         "tp": rename(exposed_share(tp, st.tp_overlap), "exposed_a_microbatch_s") * n,
-        "cp": exposed_behind(cp, attention, st.cp_overlap, st.comm_tax) * n,
+        # attention waits for its heads, and what reads its output for the rest of them
+        "cp": plus(exposed_behind(cp, attention, st.cp_overlap, st.comm_tax), dealt) * n,
         "ep": rename(_exchange_exposed(s, c, ep, one), "exposed_a_microbatch_s") * n,
         "fsdp": (hidden_gather + hidden_back) * again + first_gather,
         "dp": dp_exposed,
@@ -252,6 +257,21 @@ def _collectives(s: Setting, c: Columns, choice: Choice, policy: remat.Policy,
         {axis: rename(v, name.format("total_" + axis)) for axis, v in total.items()},
         {axis: rename(v, name.format("exposed_" + axis)) for axis, v in exposed.items()},
     )
+
+
+def _dealt_heads_s(t: LayerTraffic, policy: remat.Policy, beside: Number) -> Number:
+    """Seconds a microbatch of a layer's all-to-alls of heads: forward, backward, and again.
+
+    Attention that runs again deals its inputs and its output out again; where its output is kept
+    but not its inputs, those alone.
+    """
+    both = rename(t.heads_in + t.heads_out, "heads_forward_s")
+    passes: Number = plus(2.0, beside)
+    if policy.recomputes_tensor("attention"):
+        return both * plus(passes, policy.every)
+    if policy.recomputes_tensor("qkv"):
+        return both * passes + t.heads_in * policy.every
+    return both * passes
 
 
 def _exchange_exposed(s: Setting, c: Columns, ep_s: Number, one: Pass) -> Number:

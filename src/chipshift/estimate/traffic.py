@@ -8,6 +8,7 @@ from typing import Any
 import numpy as np
 
 from chipshift.estimate.columns import Columns
+from chipshift.estimate.context import Context, context_of
 from chipshift.estimate.cuts import weight_cuts
 from chipshift.estimate.setting import Setting
 from chipshift.estimate.stage import device_params
@@ -39,14 +40,6 @@ def exposed_beside(comm_s: Number, overlap: Number, beside_s: Number) -> Number:
     return comm_s - np.minimum(comm_s * overlap, beside_s)
 
 
-@formula(
-    unit="s", source="ring attention: keys and values pass cp − 1 neighbours, backward with grads"
-)
-def ring_time(cp: Number, step_s: Number, tensors: Number) -> Number:
-    """Seconds to pass blocks round a context-parallel ring: 1 block forward, 2 backward."""
-    return (cp - 1) * step_s * tensors
-
-
 @formula(unit="s", source="a collective beside compute runs at a share of its own speed")
 def in_place(alone_s: Number, scale: Number) -> Number:
     """Seconds of a collective in a step that takes ``alone_s`` by itself."""
@@ -72,6 +65,8 @@ class LayerTraffic:
     Attributes:
         tp_forward, tp_backward, tp_recompute: all-gathers and reduce-scatters of activations.
         cp_forward, cp_backward: exchanges of keys and values.
+        heads_in, heads_out: all-to-alls of heads on the way into attention and out of it, one way;
+            the plain 0.0 where heads stay.
         ep_each: one all-to-all (dispatch or combine); 0 for a dense layer.
         gather: one all-gather of the layer's weights; reduce: one reduce-scatter of its gradients.
     """
@@ -84,6 +79,8 @@ class LayerTraffic:
     ep_each: Number
     gather: Number
     reduce: Number
+    heads_in: Number = 0.0
+    heads_out: Number = 0.0
 
 
 def layer_traffic(s: Setting, c: Columns, sequence_parallel: bool, cp_kind: str, kind: int,
@@ -91,13 +88,13 @@ def layer_traffic(s: Setting, c: Columns, sequence_parallel: bool, cp_kind: str,
     """Collectives of one layer of a kind for one microbatch."""
     layer = s.model.layers[kind][0]
     pair = tensor_pair_s(s, tokens, c.links["tp"], sequence_parallel)
-    context = context_s(s, layer, tokens, c.tp, c.cp, c.links["cp"], cp_kind)
+    context = context_of(s, layer, tokens, c, cp_kind)
     ep_each = expert_exchange_s(s, layer, tokens, c.ep, sp, c.links["ep"])
     gather, reduce = _weights(s, c, kind)
     return layer_collectives(layer, pair, context, ep_each, gather, reduce)
 
 
-def layer_collectives(layer: Layer, pair: Number, context: tuple[Number, Number], ep_each: Number,
+def layer_collectives(layer: Layer, pair: Number, context: Context, ep_each: Number,
                       gather: Number, reduce: Number) -> LayerTraffic:  # fmt: skip
     """A layer's collectives from the time of each.
 
@@ -110,11 +107,13 @@ def layer_collectives(layer: Layer, pair: Number, context: tuple[Number, Number]
         tp_forward=rename(pair * pairs, "tp_forward_s"),
         tp_backward=rename(pair * pairs, "tp_backward_s"),
         tp_recompute=pair / 2 if layer.side_by_side else pair,
-        cp_forward=rename(context[0], "cp_forward_s"),
-        cp_backward=rename(context[1], "cp_backward_s"),
+        cp_forward=rename(context.forward, "cp_forward_s"),
+        cp_backward=rename(context.backward, "cp_backward_s"),
         ep_each=rename(ep_each, "expert_all_to_all_s"),
         gather=gather,
         reduce=reduce,
+        heads_in=rename(context.heads_in, "heads_in_s"),
+        heads_out=rename(context.heads_out, "heads_out_s"),
     )
 
 
@@ -134,23 +133,6 @@ def tensor_pair_s(s: Setting, tokens: Number, tp: Links, sequence_parallel: bool
         s.stack.rank_latency_s, _placed(tp.size, "devices", v_tp), _placed(tp.n_out, "nodes", v_tp)
     )
     return pair + each * (2 if sequence_parallel else 1)
-
-
-def context_s(s: Setting, layer: Layer, tokens: Number, tp: Number, cp: Number, links: Links,
-              cp_kind: str) -> tuple[Number, Number]:  # fmt: skip
-    """Seconds of a layer's exchange of keys and values, forward and backward."""
-    attention = layer.attention
-    if attention is None:
-        return 0.0, 0.0
-    heads = np.maximum(attention.kv_heads / tp, 1.0)
-    dims = attention.head_dim + attention.v_head_dim
-    v_cp = traffic.context_bytes(tokens, heads, dims, s.bytes.activations, cp)
-    if cp_kind == "ring":
-        step = collective_time("permute", v_cp / cp, links)
-        return ring_time(cp, step, 1.0), ring_time(cp, step, 2.0)
-    forward = rename(collective_time("all_gather", v_cp, links), "cp_gather_s")
-    scattered = collective_time("reduce_scatter", v_cp, links)
-    return forward, forward + rename(scattered, "cp_reduce_scatter_s")
 
 
 def expert_exchange_s(s: Setting, layer: Layer, tokens: Number, ep: Number, sp: Number,

@@ -363,6 +363,8 @@ def _stored(layer: Layer, d_model: Number, cut: Cut, ops: list[Op], stack: Stack
         qkv = a.q_tokens * (a.heads * wide + a.kv_heads * (wide + v_wide))
         # the row sums kept for the backward pass are fp32: two elements a query and head
         out = a.q_tokens * a.heads * (v_wide + 2)
+        if cut.deals_heads:  # the output projection reads a copy: its tokens, all heads
+            out = out + a.q_tokens * a.heads * v_wide
         sizes |= {"attention_norm": stream, "qkv": qkv + latent, "attention": out,
                   "out_proj": stream}  # fmt: skip
     if layer.mixer is not None:

@@ -172,6 +172,10 @@ def _precision(e: Estimate) -> list[str]:
         out.append("mu_dtype=bfloat16")
     if e.plan.cp > 1 and e.plan.cp_kind == "ring":
         out.append("context_parallel_strategy=ring")
+    if e.plan.ulysses > 1:
+        whole = e.plan.ulysses == e.plan.cp
+        out.append(f"context_parallel_strategy={'ulysses' if whole else 'usp'}")
+        out.append("context_parallel_load_balance=false")
     kind = "fp8_full" if e.peak_dtype.startswith("fp8") else e.peak_dtype
     if kind in ("fp8_full", "int8"):
         out += [f"quantization={kind}", "use_qwix_quantization=true"]
@@ -198,7 +202,10 @@ def _mesh(e: Estimate) -> list[str]:
         ici[axis] //= taken
         ici["ep"] *= taken
         experts //= taken
-    degrees = [
+    dealt = math.gcd(ici["cp"], p.ulysses) if p.ulysses < p.cp else 1
+    ici["cp"] //= dealt
+    degrees = [f"ici_context_usp_ulysses_parallelism={dealt}"] if dealt > 1 else []
+    degrees += [
         f"{level}_{AXES[axis]}_parallelism={degree}"
         for level, degrees in (("dcn", dcn), ("ici", ici))
         for axis in AXES

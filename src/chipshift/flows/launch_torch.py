@@ -67,6 +67,9 @@ def _megatron(e: Estimate) -> str:
         f"--pipeline-model-parallel-size {p.pp}",
         f"--num-virtual-stages-per-pipeline-rank {p.vpp}" if p.vpp > 1 else "",
         f"--context-parallel-size {p.cp}" if p.cp > 1 else "",
+        "--cp-comm-type a2a" if p.ulysses == p.cp > 1 else "",
+        f"--cp-comm-type a2a+p2p --hierarchical-context-parallel-sizes {p.ulysses} "
+        f"{p.cp // p.ulysses}" if 1 < p.ulysses < p.cp else "",
         f"--expert-model-parallel-size {p.ep}" if p.ep > 1 else "",
         f"--expert-tensor-parallel-size {p.etp}" if p.ep > 1 and p.etp else "",
         "--sequence-parallel" if p.tp > 1 and p.sequence_parallel else "",

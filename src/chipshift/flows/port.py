@@ -88,7 +88,7 @@ class Port:
         sp = c.tp if self.choice.sequence_parallel else 1.0
         busiest = self.s.stack.moe_imbalance if float(c.ep) > 1 else 1.0
         tokens = device_tokens(c.microbatch, self.s.seq_len, c.cp)
-        return Cut(tokens, self.s.document_len, c.tp, c.ep, sp, busiest, c.etp)
+        return Cut(tokens, self.s.document_len, c.tp, c.ep, sp, busiest, c.etp, c.ulysses)
 
     def of_kind(self, kind: int, of_layer: Number, name: str) -> Number:
         """A step's worth of what one layer of a kind takes a microbatch, on the fullest stage."""

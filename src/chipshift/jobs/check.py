@@ -8,7 +8,7 @@ from chipshift.errors import InputError
 from chipshift.jobs.job import TrainJob
 from chipshift.jobs.loss import loss
 from chipshift.jobs.plan import Plan
-from chipshift.models.model import Model, MoeMlp
+from chipshift.models.model import Attention, Model, MoeMlp
 
 
 def check_plan(job: TrainJob, where: str) -> None:
@@ -22,6 +22,7 @@ def check_plan(job: TrainJob, where: str) -> None:
 def complaints(job: TrainJob, plan: Plan) -> Iterator[str]:
     """What stands against running this job by this plan; each a clause with found and expected."""
     yield from _tensor(job.model, plan, job.kv_replicated)
+    yield from _dealt_heads(job, plan)
     yield from _layers(job.model, plan, job.uneven_pp)
     yield from _sequence(job, plan)
     yield from _examples(job, plan)
@@ -53,6 +54,66 @@ def _tensor(model: Model, plan: Plan, kv_replicated: bool) -> Iterator[str]:
                 f"a feed-forward width of {width} cannot be cut over tp={plan.tp}; expected a tp "
                 f"that divides it"
             )
+
+
+OWN_KV_HEADS = ("megatron",)
+"""Stacks that deal only heads that there are: Transformer Engine asserts that key/value heads are a
+multiple of the devices too. Others repeat key/value heads (DeepSpeed's ALST, ms-swift, verl), as
+Megatron-DeepSpeed does."""
+
+
+def _dealt_heads(job: TrainJob, plan: Plan) -> Iterator[str]:
+    """An all-to-all deals whole heads, after tp has taken its part of them."""
+    if plan.cp_kind != "all_to_all":
+        if plan.ulysses_degree:
+            yield (
+                f"ulysses_degree={plan.ulysses_degree}, but cp_kind is '{plan.cp_kind}'; expected "
+                "cp_kind = 'all_to_all'"
+            )
+        return
+    if plan.cp % plan.ulysses:
+        yield (
+            f"ulysses_degree={plan.ulysses} does not divide cp={plan.cp}; expected one of "
+            f"{_divisors(plan.cp)}, {_near(plan.cp, plan.ulysses)} being the nearest"
+        )
+        return
+    own = job.stack.value.partition("@")[0] in OWN_KV_HEADS
+    copies = not own or any(flag.kind == "deepspeed" for flag in job.flags)
+    seen = {layer.attention for layer, _ in job.model.layers if layer.attention is not None}
+    for attention in sorted(seen, key=lambda a: (a.heads, a.kv_heads)):
+        yield from _dealt(attention, plan, copies)
+
+
+def _dealt(attention: Attention, plan: Plan, copies: bool) -> Iterator[str]:
+    over = f"{plan.ulysses} devices"
+    heads = attention.heads // plan.tp
+    if heads % plan.ulysses:
+        yield (
+            f"{attention.heads} attention heads over tp={plan.tp} leave {heads}, which an "
+            f"all-to-all cannot deal over {over} of cp; expected a number that divides {heads} "
+            f"({_divisors(heads)}), {_near(heads, plan.ulysses)} being the nearest"
+        )
+        return
+    kv_heads = max(attention.kv_heads // plan.tp, 1)
+    if attention.kv_lora_rank is not None or kv_heads % plan.ulysses == 0:
+        return
+    if not copies:
+        yield (
+            f"{attention.kv_heads} key/value heads over tp={plan.tp} leave {kv_heads}, which an "
+            f"all-to-all cannot deal over {over} of cp; expected a number that divides {kv_heads} "
+            f"({_divisors(kv_heads)}), {_near(kv_heads, plan.ulysses)} being the nearest"
+        )
+    elif plan.ulysses % kv_heads:
+        yield (
+            f"{kv_heads} key/value heads on a device cannot be dealt over {over} of cp, nor be "
+            f"repeated to as many; expected a divisor or a multiple of {kv_heads}"
+        )
+
+
+def _near(number: int, wanted: int) -> int:
+    """The divisor of a number that is nearest to what is wanted, the smaller of two as near."""
+    found = [d for d in range(1, number + 1) if number % d == 0]
+    return min(found, key=lambda d: (abs(d - wanted), d))
 
 
 def _layers(model: Model, plan: Plan, uneven: bool) -> Iterator[str]:

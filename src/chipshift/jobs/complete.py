@@ -21,7 +21,7 @@ T = TypeVar("T")
 
 PLAN_FIELDS = (
     *("dp", "fsdp", "tp", "cp", "ep", "etp", "pp", "vpp", "remat", "optimizer_sharding"),
-    *("schedule", "cp_kind", "sequence_parallel", "stage_layers"),
+    *("schedule", "cp_kind", "ulysses_degree", "sequence_parallel", "stage_layers"),
 )
 PRECISION_FIELDS = tuple(entry.name for entry in fields(Precision))
 

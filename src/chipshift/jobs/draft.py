@@ -31,6 +31,8 @@ FIELDS = {
     "optimizer_sharding": "optimizer sharding",
     "schedule": "pipeline schedule",
     "cp_kind": "context-parallel exchange",
+    "ulysses_degree": "devices of cp that heads are dealt over",
+    "ring_of_rest": "devices of cp of which those that heads are too few for form rings",
     "sequence_parallel": "sequence parallelism",
     "compute": "dtype of the matmuls",
     "weights": "dtype of the weights",

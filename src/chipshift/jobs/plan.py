@@ -7,6 +7,7 @@ from dataclasses import dataclass
 REMATS = ("none", "selective", "full")  # MaxText's named policies and offload: parallel/remat.py
 SCHEDULES = ("1f1b", "interleaved", "gpipe", "zero_bubble")
 OPTIMIZER_SHARDINGS = ("none", "zero1", "zero2")
+CP_KINDS = ("ring", "allgather", "all_to_all")
 
 
 @dataclass(frozen=True)
@@ -29,7 +30,10 @@ class Plan:
         remat: ``none``, ``selective``, ``full``, a MaxText policy name or ``offload:...``.
         optimizer_sharding: ``none``, ``zero1`` or ``zero2``, over dp.
         schedule: pipeline schedule.
-        cp_kind: ``ring`` or ``allgather`` exchange of keys and values.
+        cp_kind: ``ring`` or ``allgather`` exchange of keys and values, or ``all_to_all`` of heads
+            (DeepSpeed-Ulysses): attention has whole sequences of a part of the heads.
+        ulysses_degree: devices of cp that an ``all_to_all`` deals the heads over; keys and values
+            then pass round a ring of cp / ulysses_degree. 0 = all of cp, no ring.
         sequence_parallel: activations outside the matmuls cut over tp as well.
         order: mesh axes, outermost first (the last takes its physical axes first, as JAX assigns
             them); () = the machine's usual order.
@@ -54,10 +58,16 @@ class Plan:
     sequence_parallel: bool = True
     order: tuple[str, ...] = ()
     stage_layers: tuple[int, ...] = ()
+    ulysses_degree: int = 0
 
     @property
     def devices(self) -> int:
         return self.dp * self.fsdp * self.cp * self.tp * self.pp
+
+    @property
+    def ulysses(self) -> int:
+        """Devices that share out the heads of a sequence: 1 where keys and values travel."""
+        return (self.ulysses_degree or self.cp) if self.cp_kind == "all_to_all" else 1
 
     @property
     def global_batch(self) -> float:

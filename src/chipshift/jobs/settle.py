@@ -10,6 +10,7 @@ and "Automatic Mixed Precision" pages, 2026.
 
 from __future__ import annotations
 
+import math
 from collections import Counter
 from dataclasses import replace
 from typing import Any
@@ -33,10 +34,31 @@ def settle(draft: Draft) -> None:
     _adapters(draft)
     _pad(draft)
     _second_copy(draft)
+    _ring_of_rest(draft)
     for name in ("mixed", "loaded", "engine", "sharding", "shard_group", "lora"):
         draft.values.pop(name, None)
-    for name in ("quantised", "vocab_step", "second_copy"):
+    for name in ("quantised", "vocab_step", "second_copy", "ring_of_rest"):
         draft.values.pop(name, None)
+
+
+def _ring_of_rest(draft: Draft) -> None:
+    """ms-swift deals heads over as many devices as also divide the key/value heads, and passes
+    keys and values round a ring of the rest.
+
+    Source: ModelScope, ms-swift, trainers/sequence_parallel/ulysses.py, 2026.
+    """
+    stated, model = draft.values.get("ring_of_rest"), draft.get("model")
+    if stated is None or model is None:
+        return
+    kv_heads = [layer.attention.kv_heads for layer, _ in model.layers if layer.attention]
+    degree = math.gcd(stated.value, *kv_heads)
+    if degree == 1:
+        draft.put("cp_kind", _like(stated, "ring"))
+    elif degree < stated.value:
+        draft.put("ulysses_degree", _like(stated, degree))
+    if degree < stated.value:
+        why = f"the key/value heads can be dealt over {degree} of {stated.value} devices"
+        draft.note("ring of cp", stated.value // degree, why)
 
 
 def _second_copy(draft: Draft) -> None:

@@ -67,6 +67,8 @@ def _plan(job: TrainJob) -> dict[str, Any]:
     table.pop("order", None)
     if not table["stage_layers"]:
         table.pop("stage_layers")
+    if not table["ulysses_degree"]:
+        table.pop("ulysses_degree")
     if job.plan_open:
         table["open"] = job.plan_open
         if job.slices_open:

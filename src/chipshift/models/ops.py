@@ -30,6 +30,8 @@ class Cut:
         sp: degree by which the activations outside the matmuls are cut (tp, or 1).
         etp: tensor parallel degree inside an expert.
         imbalance: rows of the busiest expert group over the mean (1 = balanced).
+        ulysses: devices that attention's heads are dealt over by an all-to-all, each of which then
+            has the rows of all of them; 1 where keys and values travel instead.
     """
 
     tokens: Number
@@ -39,6 +41,12 @@ class Cut:
     sp: Number = 1.0
     imbalance: Number = 1.0
     etp: Number = 1.0
+    ulysses: Number = 1.0
+
+    @property
+    def deals_heads(self) -> bool:
+        """Whether an all-to-all deals heads out; False for the plain 1 that stands for none."""
+        return not (isinstance(self.ulysses, float) and self.ulysses == 1.0)
 
 
 @dataclass(frozen=True)
@@ -132,6 +140,10 @@ def attention_ops(a: Attention, d_model: Number, cut: Cut) -> list[Op]:
             width = width + a.gate_params / d_model / cut.tp
         ops.append(_matmul("qkv_proj", t, width, d_model))
     ops.append(Op("rope", "rope", elements=t * (heads + kv_heads) * a.head_dim))
+    if cut.deals_heads:
+        t = rename(t * cut.ulysses, "attention_rows")
+        heads = rename(heads / cut.ulysses, "attention_heads")
+        kv_heads = rename(np.maximum(kv_heads / cut.ulysses, 1.0), "attention_kv_heads")
     window = cut.seq_len if a.window is None else a.window
     # a chunk starts afresh: within it a query meets half of it, as in a sequence of that length
     length = np.minimum(cut.seq_len, window) if a.chunked else cut.seq_len
@@ -150,7 +162,7 @@ def attention_ops(a: Attention, d_model: Number, cut: Cut) -> list[Op]:
             q_tokens=t,
         )
     )
-    ops.append(_matmul("out_proj", t, d_model, heads * a.v_head_dim))
+    ops.append(_matmul("out_proj", cut.tokens, d_model, a.heads / cut.tp * a.v_head_dim))
     return ops
 
 

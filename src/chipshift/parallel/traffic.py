@@ -40,6 +40,31 @@ def context_bytes(tokens: Number, kv_heads: Number, head_dims: Number, act_bytes
     return tokens * kv_heads * head_dims * act_bytes * cp
 
 
+@formula(
+    unit="heads",
+    source="DeepSpeed-Ulysses as ALST runs it: key/value heads fewer than the devices are repeated",
+)
+def dealt_kv_heads(kv_heads: Number, ranks: Number) -> Number:
+    """Key/value heads on a device before they are dealt over so many: one for each at least."""
+    return np.maximum(kv_heads, ranks)
+
+
+@formula(
+    unit="B",
+    source="DeepSpeed-Ulysses (Jacobs et al. 2023, section 3): from a part of the tokens with all "
+    "heads to all tokens with a part of the heads, or back",
+)
+def dealt_heads_bytes(tokens: Number, heads: Number, head_dim: Number, act_bytes: Number,
+                      ranks: Number) -> Number:  # fmt: skip
+    """V of the all-to-all of queries, of keys, of values or of attention's output.
+
+    Args:
+        tokens, heads: on each device before it.
+        ranks: devices that the heads are dealt over.
+    """
+    return tokens * heads * head_dim * act_bytes * ranks
+
+
 @formula(unit="B", source="every token goes to top-k experts: dispatch and combine move the same")
 def expert_bytes(tokens: Number, top_k: Number, d_model: Number, act_bytes: Number, ep: Number,
                  sp: Number) -> Number:  # fmt: skip

@@ -15,12 +15,12 @@ from typing import Any
 import numpy as np
 
 from chipshift.estimate.columns import GROUPS, Columns
+from chipshift.estimate.context import Context, context_s
 from chipshift.estimate.cuts import weight_cuts
 from chipshift.estimate.score import Traffic, pipeline_s
 from chipshift.estimate.setting import Setting
 from chipshift.estimate.stage import device_params, stage_layers, stage_params
 from chipshift.estimate.traffic import (
-    context_s,
     expert_exchange_s,
     gradient_part_s,
     layer_collectives,
@@ -28,6 +28,7 @@ from chipshift.estimate.traffic import (
     tensor_pair_s,
     weight_parts_s,
 )
+from chipshift.estimate.work import absent
 from chipshift.fabric import Links, stack
 from chipshift.fabric import take as take_links
 from chipshift.models.model import Layer, MoeMlp
@@ -118,7 +119,7 @@ class Collectives:
     layers: list[Layer]
     lane_of_cut: Ints
     tensor: Table
-    context: list[tuple[Table, Table]]
+    context: list[tuple[Table | None, ...]]
     experts: list[Table]
     gather: list[Floats]
     reduce: list[Floats]
@@ -149,10 +150,10 @@ class Collectives:
 
         comm = [
             layer_collectives(
-                layer, pair, (once(forward, cp), once(backward, cp)), once(experts, ep),
-                gather[sites], reduce[sites],
+                layer, pair, Context(*(0.0 if t is None else once(t, cp) for t in context)),
+                once(experts, ep), gather[sites], reduce[sites],
             )
-            for layer, (forward, backward), experts, gather, reduce in zip(
+            for layer, context, experts, gather, reduce in zip(
                 self.layers, self.context, self.experts, self.gather, self.reduce, strict=True
             )
         ]  # fmt: skip
@@ -184,15 +185,18 @@ def collectives(s: Setting, sites: Sites, degrees: dict[str, Floats], tokens: Fl
         return rows.table(group, times, width)
 
     tensor = by_lane("tp", tensor_pair_s(s, lane_tokens, links["tp"], SEQUENCE_PARALLEL))
-    context: dict[object, tuple[Table, Table]] = {}
+    context: dict[object, tuple[Table | None, ...]] = {}
     experts: dict[object, Table] = {}
     kinds = [layer for layer, _ in s.model.layers]
     for layer in kinds:
         if layer.attention not in context:
-            forward, backward = context_s(
+            found = context_s(
                 s, layer, lane_tokens, lane_tp, links["cp"].size, links["cp"], cp_kind
             )
-            context[layer.attention] = by_lane("cp", forward), by_lane("cp", backward)
+            parts = (found.forward, found.backward, found.heads_in, found.heads_out)
+            context[layer.attention] = tuple(
+                None if absent(part) else by_lane("cp", part) for part in parts
+            )
         if layer.mlp not in experts:
             experts[layer.mlp] = by_lane("ep", expert_exchange_s(
                 s, layer, lane_tokens, links["ep"].size, lane_tp, links["ep"]

@@ -91,7 +91,8 @@ def prepare(s: Setting, base: Base, cp_kind: str, *, bounds: bool = True,
     example[code] = np.arange(len(code))
     at = example[keys // len(micro)]
     tp, cp, ep = (named[axis][at] for axis in ("tp", "cp", "ep"))
-    cuts = work(s, tp, cp, ep, tp, micro[keys % len(micro)], SEQUENCE_PARALLEL)
+    ulysses = cp if cp_kind == "all_to_all" else 1.0
+    cuts = work(s, tp, cp, ep, tp, micro[keys % len(micro)], SEQUENCE_PARALLEL, ulysses)
     vpp, vpp_of = np.unique(base.vpp, return_inverse=True)
     moved = collectives(s, sites, named, cuts.tokens, tp, vpp, cp_kind, bounds)
     return Prepared(
@@ -104,7 +105,7 @@ def degrees_of(base: Base) -> dict[str, np.ndarray]:
     return {axis: base.degrees[:, i].astype(float) for i, axis in enumerate(DEGREES)}
 
 
-def numbers(p: Prepared, rows: Ints) -> Columns:
+def numbers(p: Prepared, rows: Ints, cp_kind: str) -> Columns:
     """The numbers of some rows; their links are in ``Prepared.moved``."""
     base = p.base
     degrees = base.degrees[base.tuple_of[rows]].T.astype(float)
@@ -116,6 +117,7 @@ def numbers(p: Prepared, rows: Ints) -> Columns:
         microbatch=base.microbatch[rows],
         accumulation=base.accumulation[rows],
         links={},
+        ulysses=named["cp"] if cp_kind == "all_to_all" else 1.0,
     )
 
 
@@ -124,7 +126,7 @@ def rows_stage(s: Setting, p: Prepared, rows: Ints, choice: Choice) -> tuple[Col
 
     No plan of a table lays its stages out unevenly.
     """
-    c = numbers(p, rows)
+    c = numbers(p, rows, choice.cp_kind)
     return c, stage(s, c, choice, take(p.cuts, p.cut_of[rows]))
 
 

@@ -93,6 +93,9 @@ def plan_text(plan: Mapping[str, Any] | None) -> str:
     if plan is None:
         return "none fits"
     parts = [f"{axis} {plan[axis]}" for axis in DEGREES if plan.get(axis, 1) > 1]
+    dealt = plan.get("ulysses_degree", 1)
+    if dealt > 1:
+        parts.append(f"heads dealt over {dealt} of cp" if dealt < plan["cp"] else "heads dealt")
     batch = f"microbatch {plan['microbatch']:g}"
     if plan["accumulation"] > 1:
         batch += f" × {plan['accumulation']}"

@@ -11,6 +11,7 @@ from chipshift.jobs.draft import Draft
 from chipshift.jobs.dtypes import dtype_of
 from chipshift.jobs.job import Given
 from chipshift.jobs.readers.hf_args import put_fsdp, take
+from chipshift.jobs.readers.parallelism_config import put_parallelism
 from chipshift.jobs.readers.yaml_sheet import yaml_sheet
 from chipshift.jobs.settings import Setting, Sheet, as_boolean
 from chipshift.jobs.source import Source
@@ -142,32 +143,7 @@ def _megatron(sheet: Sheet) -> None:
 
 def _parallelism(sheet: Sheet) -> None:
     """Accelerate's ParallelismConfig: a size for each axis."""
-    draft = sheet.draft
-    base = "parallelism_config.parallelism_config_"
-    for field, name in (
-        ("dp", "dp_replicate_size"),
-        ("fsdp", "dp_shard_size"),
-        ("tp", "tp_size"),
-        ("cp", "cp_size"),
-    ):
-        size = sheet.integer(base + name, into=field)
-        if size is not None:
-            draft.put(field, size)
-    split = sheet.integer(base + "sp_size", into="cp")
-    if split is not None and split.value > 1:
-        draft.put("cp", split)
-        draft.note("cp_kind", "ring", "Ulysses' exchange of heads is taken as a ring")
-    if (draft.get("cp") or 1) > 1 and split is None:
-        exchange = sheet.text(
-            base + "cp_comm_strategy",
-            into="context-parallel exchange",
-            choices=("allgather", "alltoall"),
-        )
-        around = exchange is not None and exchange.value == "alltoall"
-        if exchange is not None:
-            kind = "ring" if around else "allgather"
-            draft.put("cp_kind", Given(kind, exchange.file, exchange.line))
-        draft.assume("cp_kind", "allgather", "Accelerate's default cp_comm_strategy")
+    put_parallelism(sheet, "parallelism_config.parallelism_config_")
     sheet.ignore(("parallelism_config.*",), False, "does not change time or memory here")
 
 

@@ -79,6 +79,8 @@ def put_zero(sheet: Sheet) -> None:
     sheet.flag("quantised_collectives", "zero_optimization.zero_quantized_gradients")
     sequence = sheet.integer("sequence_parallel_size", into="cp")
     draft.put("cp", sequence)
+    if sequence is not None and sequence.value > 1:  # DeepSpeed-Ulysses
+        draft.put("cp_kind", Given("all_to_all", sequence.file, sequence.line))
     tensor = sheet.integer("tensor_parallel.autotp_size", "tensor_parallel.tp_size", into="tp")
     if tensor is not None and tensor.value > 1:
         draft.put("tp", tensor)

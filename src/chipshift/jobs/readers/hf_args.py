@@ -20,6 +20,7 @@ from chipshift.jobs.overrides import typed
 from chipshift.jobs.readers import deepspeed
 from chipshift.jobs.readers.adapter_keys import put_adapters
 from chipshift.jobs.readers.optimizer_name import put_optimizer_named
+from chipshift.jobs.readers.parallelism_config import put_sequence_parallel
 from chipshift.jobs.readers.preference_keys import put_loss
 from chipshift.jobs.settings import Setting, Sheet, as_boolean, unset_names
 
@@ -347,6 +348,7 @@ def fill(sheet: Sheet, context: Context, task: str = "sft", default_micro: int =
     put_remat(sheet)
     put_optimizer(sheet)
     put_sharding(sheet, context)
+    put_sequence_parallel(sheet)
     put_adapters(sheet)
     put_task(sheet, task)
     put_flags(sheet)

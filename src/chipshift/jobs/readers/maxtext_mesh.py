@@ -12,6 +12,7 @@ import math
 from chipshift.errors import InputError
 from chipshift.jobs.draft import Draft
 from chipshift.jobs.job import Given
+from chipshift.jobs.readers.maxtext_context import put_strategy
 from chipshift.jobs.settings import Sheet, wrong
 
 AXES = (
@@ -107,10 +108,7 @@ def put_axes(sheet: Sheet) -> None:
             draft.put(field, Given(value, place.file if place else draft.file, line))
     if degrees["tp"] > 1 or degrees["cp"] > 1 or inner in ("tp", "cp"):
         draft.note("sequence parallelism", "on", "MaxText cuts activations over the tensor axis")
-    strategy = sheet.text("context_parallel_strategy", into="context-parallel exchange")
-    if degrees["cp"] > 1 or "cp" in (inner, outer):
-        ring = strategy is not None and strategy.value == "ring"
-        draft.assume("cp_kind", "ring" if ring else "allgather", "context_parallel_strategy")
+    put_strategy(sheet, degrees["cp"] > 1 or "cp" in (inner, outer))
     _open(draft, inner or outer, degrees)
     if inner and outer and inner != outer:
         draft.slices_open, draft.slices_known = outer, dcn.product

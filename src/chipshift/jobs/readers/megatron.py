@@ -23,6 +23,7 @@ from chipshift.jobs.launch import (
     unsettled,
 )
 from chipshift.jobs.overrides import Overrides
+from chipshift.jobs.readers.megatron_context import put_exchange
 from chipshift.jobs.readers.megatron_deepspeed import translate
 from chipshift.jobs.readers.megatron_flags import put_flags, put_ignored, say_untrained
 from chipshift.jobs.readers.megatron_model import build
@@ -186,13 +187,7 @@ def _degrees(sheet: Sheet) -> None:
         on = parallel is not None and parallel.value
         line = parallel.line if parallel else None
         draft.put("sequence_parallel", Given(on, draft.file, line))
-    kind = sheet.text("cp-comm-type", into="context-parallel exchange")
-    if (draft.get("cp") or 1) > 1:
-        gathers = kind is not None and "all_gather" in kind.value
-        if kind is not None and "a2a" in kind.value:
-            draft.note("cp_kind", "ring", f"the exchange {kind.value} is taken as a ring")
-        why = "Megatron's default --cp-comm-type p2p"
-        draft.assume("cp_kind", "allgather" if gathers else "ring", kind.value if kind else why)
+    put_exchange(sheet)
 
 
 def _padding(sheet: Sheet) -> None:

@@ -46,10 +46,6 @@ def translate(
     for old, new in RENAMED.items():
         if old in settings:
             settings.setdefault(new, settings.pop(old))
-    parts = settings.pop("ds-sequence-parallel-size", None)
-    if parts is not None and str(parts.value) != "1":
-        settings.setdefault("context-parallel-size", parts)
-        draft.note("cp_kind", "ring", "--ds-sequence-parallel-size: Ulysses is taken as a ring")
     _experts(settings, draft)
     groups, heads = settings.get("num-key-value-heads"), settings.get("num-attention-heads")
     if groups is not None:
@@ -58,6 +54,19 @@ def translate(
             grouped = Setting(True, groups.file, groups.line)
             settings.setdefault("group-query-attention", grouped)
     settings.setdefault("transformer-impl", Setting("local", draft.file))
+    _sequence(settings, draft)
+
+
+def _sequence(settings: dict[str, Setting], draft: Draft) -> None:
+    """``--ds-sequence-parallel-size`` is DeepSpeed-Ulysses: all-to-alls of heads."""
+    size = settings.pop("ds-sequence-parallel-size", None)
+    if size is None or str(size.value) == "1":
+        return
+    settings.setdefault("context-parallel-size", size)
+    settings["cp-comm-type"] = Setting("a2a", size.file, size.line)
+    if "num-query-groups" in settings:
+        why = "Megatron-DeepSpeed repeats them to as many as the queries' before it deals them out"
+        draft.note("key/value heads dealt out", "the model's own", why)
 
 
 def _experts(settings: dict[str, Setting], draft: Draft) -> None:

@@ -81,7 +81,7 @@ def say_untrained(draft: Draft, words: list[str], line: int) -> None:
 def put_ignored(sheet: Sheet) -> None:
     """Say of the rest whether it matters, and why."""
     sheet.ignore(
-        ("tensor-parallel-num-weight-shards", "gtp-*", "hierarchical-context-parallel-sizes"),
+        ("tensor-parallel-num-weight-shards", "gtp-*"),
         True,
         "this way of cutting is not read",
     )
@@ -90,8 +90,6 @@ def put_ignored(sheet: Sheet) -> None:
         True,
         "layers other than attention and feed-forward are not read from Megatron arguments",
     )
-    ulysses = "DeepSpeed's sequence parallelism is not read"
-    sheet.ignore(("ds-sequence-parallel-*",), True, ulysses)
     tower = ("patch-size", "patch-dim", "vision-*", "img-h", "img-w", "num-image-embeddings")
     sheet.ignore(tower, True, "a vision tower is not read from Megatron arguments")
     sheet.ignore(("freeze-*", "lora-*"), True, "frozen parts are not read")

@@ -25,7 +25,7 @@ if TYPE_CHECKING:
 
 PLAN = (
     *("dp", "fsdp", "tp", "cp", "ep", "etp", "pp", "vpp", "microbatch", "accumulation", "remat"),
-    *("optimizer_sharding", "schedule", "cp_kind", "sequence_parallel"),
+    *("optimizer_sharding", "schedule", "cp_kind", "ulysses_degree", "sequence_parallel"),
 )
 JOB = (
     *("seq_len", "tokens_per_step", "optimizer", "stack", "task", "trainable_fraction"),

@@ -123,7 +123,16 @@ class PlanTable(_Table):
     )
     optimizer_sharding: Literal["none", "zero1", "zero2"] = "none"
     schedule: Literal["1f1b", "interleaved", "gpipe", "zero_bubble"] = "1f1b"
-    cp_kind: Literal["ring", "allgather"] = "ring"
+    cp_kind: Literal["ring", "allgather", "all_to_all"] = Field(
+        default="ring",
+        description="Keys and values round a ring or gathered, or heads dealt out (Ulysses)",
+    )
+    ulysses_degree: int = Field(
+        default=0,
+        ge=0,
+        le=MOST,
+        description="Devices of cp that all_to_all deals heads over, the rest a ring; 0 = all",
+    )
     sequence_parallel: bool = True
     uneven_pp: bool = Field(default=True, description="Stages may hold different numbers of layers")
     kv_replicated: bool = Field(

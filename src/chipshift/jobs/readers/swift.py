@@ -218,10 +218,6 @@ def _sharded(sheet: Sheet) -> None:
     fsdp = settings.get("fsdp")
     if fsdp is not None and str(fsdp.value) == "fsdp2":
         draft.put("remat", Given("full", fsdp.file, fsdp.line))
-    ulysses = sheet.integer("sequence_parallel_size", into="sequence parallelism")
-    if ulysses is not None and ulysses.value > 1:
-        draft.put("cp", ulysses)
-        draft.assume("cp_kind", "ring", "Ulysses and rings are taken as a ring")
     draft.put("tp", sheet.integer("deepspeed_autotp_size", into="tp"))
     sheet.flag("attention_kernel", "attn_impl", off=(None, "", "eager", "sdpa"))
 

@@ -126,6 +126,8 @@ def _script(source: Source, context: Context, draft: Draft) -> Sheet:
         elif last == "LoraConfig":
             settings.update({f"lora_{key}": value for key, value in call.keywords.items()})
             settings["use_peft"] = Setting(True, source.path, call.line)
+        elif last == "ParallelismConfig":
+            settings.update({f"parallelism_config.{k}": v for k, v in call.keywords.items()})
         elif last == "BitsAndBytesConfig" or (
             last not in NOT_ARGUMENTS and ARGUMENTS.search(call.name)
         ):
