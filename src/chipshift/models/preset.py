@@ -46,8 +46,18 @@ def altered(name: str, changes: Mapping[str, Any], file: str) -> Model:
     Raises:
         InputError: there is none, or a changed key is absurd.
     """
-    keys = load_keys(FOLDER / f"{_known(name)}.json")
+    keys, _ = keys_of(name)
     return read_config({**keys, **changes}, f"{name}-altered", file)
+
+
+def keys_of(name: str) -> tuple[Mapping[str, Any], str]:
+    """The keys of the shipped config of that name or alias, and the preset's own name.
+
+    Raises:
+        InputError: there is none.
+    """
+    known = _known(name)
+    return load_keys(FOLDER / f"{known}.json"), known
 
 
 def _known(name: str) -> str:

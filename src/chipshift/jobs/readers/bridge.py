@@ -9,7 +9,7 @@ from __future__ import annotations
 import math
 import re
 from collections.abc import Iterable
-from dataclasses import replace
+from dataclasses import dataclass, field, replace
 from typing import Any
 
 from chipshift.jobs import python_tree
@@ -18,8 +18,18 @@ from chipshift.jobs.draft import DEGREES, Draft
 from chipshift.jobs.job import Assumed, Given
 from chipshift.jobs.launch import CHIPS
 from chipshift.jobs.overrides import typed
+from chipshift.jobs.readers.bridge_classes import model_of_class
 from chipshift.jobs.readers.bridge_library import ADAPTERS, LibraryRecipe, library
-from chipshift.jobs.readers.bridge_scope import overrides_beside, scope_of
+from chipshift.jobs.readers.bridge_scope import followed, overrides_beside
+from chipshift.jobs.readers.bridge_shape import (
+    SHAPE,
+    altered_model,
+    as_arguments,
+    is_shape,
+    put_shape,
+)
+from chipshift.jobs.readers.bridge_unseen import put_arguments, say_unseen, untold
+from chipshift.jobs.readers.bridge_walk import Assigned, Called
 from chipshift.jobs.readers.hf_args import put_model_named
 from chipshift.jobs.readers.megatron_core import (
     PASSED,
@@ -34,9 +44,33 @@ from chipshift.jobs.settings import Setting, Sheet, as_integer
 from chipshift.jobs.source import Source
 
 _MODEL = re.compile(r"(llama|mixtral|mistral|qwen|deepseek|gemma|gpt_oss|nemotron|kimi|phi)[\w.]*")
+SHORT = ("tp_size", "pp_size", "cp_size", "vp_size", "ep_size", "etp_size")
+"""Spellings that functions which only report use too."""
+
 GENERIC = ("gpt3-175b", "nemotron3-22b")
 """Models of NeMo's recipes that no hub holds."""
 _PRECISION = re.compile(r"bf16|fp16|fp8|nvfp4|mxfp8|32")
+
+
+@dataclass
+class _Found:
+    """What a script's statements have set so far.
+
+    Attributes:
+        settings: Megatron-LM arguments; ``nodes``: the machine's numbers.
+        name: of the library's recipe, or of the job.
+        model: words that name the model; ``recipe``: NeMo's recipe that was called.
+        untold: fields last set to what only a run could tell.
+    """
+
+    draft: Draft
+    settings: dict[str, Setting] = field(default_factory=dict)
+    nodes: dict[str, Setting] = field(default_factory=dict)
+    name: str = ""
+    model: str = ""
+    recipe: NemoRecipe | None = None
+    named: bool = False
+    untold: dict[str, Setting] = field(default_factory=dict)
 
 
 def read_recipe(source: Source, context: Context) -> Draft:
@@ -44,85 +78,92 @@ def read_recipe(source: Source, context: Context) -> Draft:
     draft = Draft(source.path, "megatron-bridge", uneven_pp=False)
     draft.pads_vocab = "megatron.bridge" not in source.text  # Bridge keeps the checkpoint's rows
     module = python_tree.parse(source)
-    here, scope = scope_of(module, context, source.path)
+    put_arguments(module, context)
+    here, walk = followed(source, module, context)
     _named_machine(draft, here)
-    name = here
-    settings: dict[str, Setting] = {}
-    nodes: dict[str, Setting] = {}
-    model, found = "", None
-    for call in scope.calls:
-        last = call.name.rsplit(".", 1)[-1]
-        recipe = library().get(module.imported.get(last, last))
-        if recipe is not None and not model:
-            name, model = recipe.name, recipe.model
-            from_library(draft, settings, recipe, call.line)
-        taken = recipe_called(call, module)
-        if taken is not None and not model:
-            name, model = taken.library.name, taken.library.model
-            from_library(draft, settings, taken.library, call.line)
-            found = taken
-    for call in scope.calls:
-        last = call.name.rsplit(".", 1)[-1]
-        if last in CALLS:
-            nodes.update(call.keywords)
-            model = model or call.name.rpartition(".")[0].rsplit(".", 1)[-1]
-        elif last == "set_primary_perf_configs":
-            tensor = call.keywords.get("tp_size")
-            if tensor is not None and tensor.value not in (None, 1):
-                settings["sequence-parallel"] = Setting(True, source.path, tensor.line)
-        elif last == "from_hf_pretrained" and call.arguments:
-            stated = call.arguments[0]
-            model = model if isinstance(stated, python_tree.Unknown) else str(stated)
-        elif last.endswith("pipeline_model_parallel_layout"):
-            draft.uneven_pp = True  # worked out when it runs
-        elif last in module.imported and module.imported[last] in library():
-            pass
-        elif _MODEL.match(last) and ("config" in last or "recipe" in last):
-            model = model or last
-        elif last == "_perf_precision" or last.endswith(("mixed_precision", "bf16_mixed")):
-            words = str(call.arguments[0]) if call.arguments else last
-            put_precision(settings, words, Setting(words, source.path, call.line))
-            if last == "_perf_precision":  # the library's, of its benchmarks
-                settings["grad-reduce-in-bf16"] = Setting(True, source.path, call.line)
-        for key, setting in call.keywords.items():
-            _keep(settings, nodes, key, setting)
-    _assigned(draft, settings, nodes, scope)
-    for call in module.functions.get(here, scope).calls:  # over what the recipe is built on
-        if call.name == "_with_global_batch_size" and len(call.arguments) > 1:
-            size = Setting(call.arguments[1], source.path, call.line)
-            _keep(settings, nodes, "global_batch_size", size)
+    found = _Found(draft, name=here)
+    for event in walk.events:
+        if isinstance(event, Assigned):
+            _assigned(found, event)
+        else:
+            _called(found, event.call, module, event.into)
     for path, setting in overrides_beside(context).items():
-        _keep(settings, nodes, path.rsplit(".", 1)[-1], setting)
-    sheet = Sheet(nodes, draft)
-    draft.put("nodes", sheet.integer("num_nodes", into="nodes"))
-    draft.put(
-        "devices_per_node", sheet.integer("num_gpus_per_node", "devices", into="devices a node")
-    )
-    if found is not None:
-        _from_nemo(draft, settings, found)
-    _magnitudes(draft, scope.calls)
-    if re.search(r"sft|finetune", here):
-        draft.assume("task", "sft", f"the recipe's name, {here}")
-    finish(draft, context, settings, name, model)
-    return draft
-
-
-def _assigned(
-    draft: Draft,
-    settings: dict[str, Setting],
-    nodes: dict[str, Setting],
-    scope: python_tree.Module,
-) -> None:
-    """``cfg.model.tensor_model_parallel_size = 2`` and the like, in the file's order."""
-    for path, setting in scope.attributes.items():
-        if path.endswith("pipeline_model_parallel_layout") and setting.value is not None:
-            draft.uneven_pp = True
-        _keep(settings, nodes, path.rsplit(".", 1)[-1], setting)
+        _assigned(found, Assigned(path, setting))
+    settings = found.settings
     named = settings.get("recompute-modules")
     if named is not None and "recompute-granularity" not in settings:
         settings["recompute-granularity"] = Setting("selective", named.file, named.line)
         why = "modules are named; what helpers of other files set is not seen"
         draft.note("recompute_granularity", "selective", why)
+    sheet = Sheet(found.nodes, draft)
+    draft.put("nodes", sheet.integer("num_nodes", into="nodes"))
+    draft.put(
+        "devices_per_node", sheet.integer("num_gpus_per_node", "devices", into="devices a node")
+    )
+    if found.recipe is not None:
+        _from_nemo(draft, settings, found.recipe)
+    _magnitudes(draft, (event.call for event in walk.events if isinstance(event, Called)))
+    if re.search(r"sft|finetune", here):
+        draft.assume("task", "sft", f"the recipe's name, {here}")
+    finish(draft, context, settings, found.name, found.model)
+    for key, setting in found.untold.items():
+        if not any(given.rsplit(".", 1)[-1] == key for given in context.overrides.given):
+            draft.ignored.append(untold(key, setting))
+    say_unseen(draft, walk, module, context)
+    return draft
+
+
+def _called(found: _Found, call: python_tree.Call, module: python_tree.Module, into: str) -> None:
+    """A call that no file given defines: a recipe, a model, or keywords that are fields."""
+    draft, settings, last = found.draft, found.settings, call.name.rsplit(".", 1)[-1]
+    recipe = library().get(module.imported.get(last, last))
+    taken = recipe_called(call, module)
+    if recipe is not None or taken is not None:
+        if not found.model:
+            stated = recipe or (taken.library if taken is not None else None)
+            assert stated is not None
+            found.name, found.model, found.recipe = stated.name, stated.model, taken
+            found.named = True
+            from_library(draft, settings, stated, call.line)
+    elif last in CALLS:
+        found.model = found.model or call.name.rpartition(".")[0].rsplit(".", 1)[-1]
+    elif last == "from_hf_pretrained" and call.arguments:
+        words = call.arguments[0]
+        if not isinstance(words, python_tree.Unknown) and not found.named:
+            found.model = str(words)
+    elif last.endswith("pipeline_model_parallel_layout"):
+        draft.uneven_pp = True  # worked out when it runs
+    elif (model := model_of_class(last)) and (into or not found.model):
+        found.model, found.named = model, True
+        for key in [*settings]:
+            if key.replace("-", "_") in SHAPE:
+                del settings[key]
+    elif _MODEL.match(last) and ("config" in last or "recipe" in last):
+        found.model = found.model or last
+    elif last == "_perf_precision" or last.endswith(("mixed_precision", "bf16_mixed")):
+        words = str(call.arguments[0]) if call.arguments else last
+        put_precision(settings, words, Setting(words, draft.file, call.line))
+        if last == "_perf_precision":  # the library's, of its benchmarks
+            settings["grad-reduce-in-bf16"] = Setting(True, draft.file, call.line)
+    elif last == "_with_global_batch_size" and len(call.arguments) > 1:
+        size = Setting(call.arguments[1], draft.file, call.line)
+        _keep(found, "global_batch_size", size, "train.global_batch_size")
+    if last in CALLS:
+        found.nodes.update(call.keywords)
+    elif last == "set_primary_perf_configs":
+        tensor = call.keywords.get("tp_size")
+        if tensor is not None and tensor.value not in (None, 1):
+            settings["sequence-parallel"] = Setting(True, draft.file, tensor.line)
+    for key, setting in call.keywords.items():
+        _keep(found, key, setting, f"{call.name}.{key}")
+
+
+def _assigned(found: _Found, event: Assigned) -> None:
+    """``cfg.model.tensor_model_parallel_size = 2`` and the like."""
+    path, setting = event.path, event.setting
+    if path.endswith("pipeline_model_parallel_layout") and setting.value is not None:
+        found.draft.uneven_pp = True
+    _keep(found, path.rsplit(".", 1)[-1], setting, path)
 
 
 def finish(
@@ -132,7 +173,7 @@ def finish(
     draft.put("name", Given(name, draft.file))
     _lay_over(draft, context, settings)
     _named_machine(draft, name)
-    _recipe_model(draft, context, model or name)
+    _recipe_model(draft, context, settings, model or name)
     settings.setdefault("bf16", Setting(True, draft.file))
     if "use-distributed-optimizer" not in settings:
         settings["use-distributed-optimizer"] = Setting(True, draft.file)
@@ -150,7 +191,12 @@ def _lay_over(draft: Draft, context: Context, settings: dict[str, Setting]) -> N
     for key, text in context.overrides.given.items():
         leaf = key.rsplit(".", 1)[-1]
         if leaf != key and (leaf in PASSED or leaf in RENAMED):
-            pass_on(settings, leaf, Setting(typed(text), "--set"))
+            place = context.overrides.places.get(key, ("--set", None))
+            pass_on(settings, leaf, Setting(typed(text), *place))
+            context.overrides.used.add(key)
+        elif leaf != key and leaf in SHAPE and is_shape(key, leaf):
+            place = context.overrides.places.get(key, ("--set", None))
+            put_shape(settings, leaf, Setting(typed(text), *place))
             context.overrides.used.add(key)
 
 
@@ -158,10 +204,10 @@ def from_library(
     draft: Draft, settings: dict[str, Setting], recipe: LibraryRecipe, line: int | None
 ) -> None:
     """The library's settings of a recipe, as if they stood on the line that names it."""
-    for field, value in recipe.settings.items():
-        shown: Any = str(value).split() if field == "recompute_modules" else value
-        pass_on(settings, field, Setting(shown, draft.file, line))
-        if field == "use_distributed_optimizer" and value is False:
+    for key, value in recipe.settings.items():
+        shown: Any = str(value).split() if key == "recompute_modules" else value
+        pass_on(settings, key, Setting(shown, draft.file, line))
+        if key == "use_distributed_optimizer" and value is False:
             settings["use-distributed-optimizer"] = Setting(False, draft.file, line)
     put_precision(settings, recipe.precision, Setting(recipe.precision, draft.file, line))
     # a layout that the library works out when it runs is not in its row
@@ -215,15 +261,18 @@ def _named_machine(draft: Draft, name: str) -> None:
         draft.assume("chip", CHIPS[match.group(2)], why)
 
 
-def _keep(
-    settings: dict[str, Setting], nodes: dict[str, Setting], key: str, setting: Setting
-) -> None:
-    value = setting.value
+def _keep(found: _Found, key: str, setting: Setting, path: str) -> None:
+    value, settings = setting.value, found.settings
+    if key in SHAPE and not is_shape(path, key):
+        return
+    found.untold.pop(key, None)
     if key in ("num_nodes", "num_gpus_per_node", "devices"):
-        nodes[key] = setting
+        found.nodes[key] = setting
     elif isinstance(value, python_tree.Unknown):
         if key in ("mixed_precision", "precision_config", "plugins") and _PRECISION.search(value):
             put_precision(settings, str(value), setting)
+        elif (argument_of(key) and not key.endswith(SHORT)) or key in SHAPE:
+            found.untold[key] = setting
     elif key == "grad_reduce_in_fp32":  # else in the dtype of the weights
         settings.pop("grad-reduce-in-bf16", None)
         if value is False:
@@ -235,22 +284,35 @@ def _keep(
         )
     elif key in ("mixed_precision", "precision_config", "compute_dtype") and isinstance(value, str):
         put_precision(settings, value, setting)
+    elif key in SHAPE:
+        put_shape(settings, key, setting)
     else:
         if value is None or value is False:  # a library's own setting taken back
             settings.pop(argument_of(key), None)
         pass_on(settings, key, setting)
 
 
-def _recipe_model(draft: Draft, context: Context, words: str) -> None:
+def _recipe_model(draft: Draft, context: Context, settings: dict[str, Setting], words: str) -> None:
     """``llama3_8b_pretrain_config`` names a model; NeMo 2's ``llm.llama31_70b`` too."""
     if context.model_named:
         return
-    if "/" in words or words in GENERIC:
-        put_model_named(draft, words, Setting(words, draft.file))
+    if "/" in words or "-" in words:  # a hub's or a shipped model's name, spelt out
+        _put_model(draft, context, settings, words, words)
         return
     match = _MODEL.search(words)
     if match is None:
+        as_arguments(settings)
         return
     name = re.split(r"_(?:pretrain|finetune|sft|peft|config|recipe|\d+gpu|lora)", match.group())[0]
     spelled = re.sub(r"^llama3(\d)_", r"llama-3.\1-", name).replace("_", "-")
-    put_model_named(draft, spelled, Setting(name, draft.file))
+    _put_model(draft, context, settings, spelled, name)
+
+
+def _put_model(
+    draft: Draft, context: Context, settings: dict[str, Setting], name: str, shown: str
+) -> None:
+    model = altered_model(draft, context, name, settings)
+    if model is not None:
+        draft.put("model", Given(model, draft.file))
+    else:
+        put_model_named(draft, name, Setting(shown, draft.file))

@@ -6,12 +6,13 @@ their file) and "Using Recipes" (YAML overrides, ``--config-file``), 2026.
 
 from __future__ import annotations
 
-from dataclasses import replace
-
 from chipshift.errors import InputError, nearest
 from chipshift.jobs import python_tree
 from chipshift.jobs.context import Context
+from chipshift.jobs.readers.bridge_library import library
+from chipshift.jobs.readers.bridge_walk import Assigned, Event, Script, Walk, follow, script_of
 from chipshift.jobs.readers.megatron_core import PASSED
+from chipshift.jobs.readers.nemo_library import CALLS
 from chipshift.jobs.settings import Setting, flatten
 from chipshift.jobs.source import Source
 from chipshift.jobs.yaml_lines import parse
@@ -27,24 +28,29 @@ SECTIONS = frozenset(
 """Sections of Bridge's ConfigContainer."""
 
 
-def scope_of(
-    module: python_tree.Module, context: Context, file: str
-) -> tuple[str, python_tree.Module]:
-    """One recipe of the file: the only one, the one ``--set recipe=`` names, or the script's own.
+def followed(source: Source, module: python_tree.Module, context: Context) -> tuple[str, Walk]:
+    """The job that a file holds: the recipe that ``--set recipe=`` names, what its own statements
+    do when it is started, or its only recipe.
 
     Returns:
-        Its name, and its calls and attributes after those of the functions that it builds on.
+        The name, and what sets a field, in order.
 
     Raises:
-        InputError: there is none of that name, or several and none is named.
+        InputError: there is no recipe of that name, or several and none is named.
     """
+    files = _given(source, context)
+    script = script_of(source.path, source.text, module)
     recipes = _recipes(module)
-    wanted = context.overrides.variable("recipe")
+    wanted = context.overrides.variable("recipe") if "recipe" not in module.arguments else None
     if wanted is not None and wanted not in recipes:
         hint = nearest(wanted, recipes)
-        raise InputError(f"{file} has no recipe '{wanted}'{hint} ({len(recipes)} there)")
+        raise InputError(f"{source.path} has no recipe '{wanted}'{hint} ({len(recipes)} there)")
     if wanted is not None:
-        return wanted, _whole(wanted, module)
+        return wanted, _kept(follow(script, files, wanted), context)
+    own = source.path.rsplit("/", 1)[-1].removesuffix(".py")
+    started = follow(script, files, "")
+    if any(_tells(event) for event in started.events) or not recipes:
+        return own, _kept(started, context)
     if len(recipes) > 1:
         ours = [
             name
@@ -54,12 +60,42 @@ def scope_of(
         if len(ours) != 1:
             names = ", ".join(recipes[:4])
             raise InputError(
-                f"{file} holds {len(recipes)} recipes ({names} ...); expected --set recipe=NAME"
+                f"{source.path} holds {len(recipes)} recipes ({names} ...); "
+                "expected --set recipe=NAME"
             )
         recipes = ours
-    if recipes:
-        return recipes[0], _whole(recipes[0], module)
-    return file.rsplit("/", 1)[-1].removesuffix(".py"), module
+    return recipes[0], _kept(follow(script, files, recipes[0]), context)
+
+
+def _kept(walk: Walk, context: Context) -> Walk:
+    context.consumed |= {path.rsplit("/", 1)[-1] for path in walk.met}
+    return walk
+
+
+def _given(source: Source, context: Context) -> dict[str, Script]:
+    """The other Python files given, by the module's name in an import."""
+    found: dict[str, Script] = {}
+    for base, other in context.beside.items():
+        if base.endswith(".py") and other.path != source.path:
+            try:
+                facts = python_tree.parse(other)
+            except InputError:
+                continue  # the reading of that file says what is wrong with it
+            found[base.removesuffix(".py")] = script_of(other.path, other.text, facts)
+    return found
+
+
+def _tells(event: Event) -> bool:
+    """Whether it sets a field of a job, or names a model or a recipe of the library."""
+    if isinstance(event, Assigned):
+        return event.path.rsplit(".", 1)[-1] in PASSED
+    last = event.call.name.rsplit(".", 1)[-1]
+    return bool(
+        set(event.call.keywords) & PASSED
+        or last in library()
+        or last in CALLS
+        or last == "from_hf_pretrained"
+    )
 
 
 def _recipes(module: python_tree.Module) -> list[str]:
@@ -84,26 +120,6 @@ def _called(name: str, module: python_tree.Module) -> set[str]:
     """Functions of the same file that one calls."""
     calls = {call.name for call in module.functions[name].calls}
     return {called for called in calls if called in module.functions and called != name}
-
-
-def _whole(name: str, module: python_tree.Module) -> python_tree.Module:
-    """A recipe after what it calls, each once, the deepest first."""
-    order: list[str] = []
-
-    def visit(one: str, above: tuple[str, ...]) -> None:
-        for called in sorted(_called(one, module)):
-            if called not in above and called not in order:
-                visit(called, (*above, one))
-        order.append(one)
-
-    visit(name, ())
-    scopes = [module.functions[one] for one in order]
-    attributes = {path: value for scope in scopes for path, value in scope.attributes.items()}
-    return replace(
-        module.functions[name],
-        calls=[call for scope in scopes for call in scope.calls],
-        attributes=attributes,
-    )
 
 
 def overrides_beside(context: Context) -> dict[str, Setting]:

@@ -22,6 +22,7 @@ from chipshift.jobs.launch import (
 from chipshift.jobs.overrides import Overrides
 from chipshift.jobs.readers.accelerate_command import launched
 from chipshift.jobs.readers.bridge_scope import is_overrides
+from chipshift.jobs.readers.megatron import BRIDGE
 from chipshift.jobs.readers.preference_keys import put_program
 from chipshift.jobs.recognise import recognise
 from chipshift.jobs.settings import unset_names
@@ -76,6 +77,8 @@ def _named(command: Command, launch: Launch, context: Context, file: str) -> lis
         for word in command.words
         if (match := _PAIR.match(word.plain)) and not QUIET.match(match.group(1))
     }
+    if any(source is not None and BRIDGE.search(source.text) for _, source in sources):
+        pairs |= _options(command)
     texts = {key: text for key, (text, _) in pairs.items()}
     places = {key: (file, line) for key, (_, line) in pairs.items()}
     for key in context.overrides.given:
@@ -110,3 +113,19 @@ def _of_primus(
     places = {key: (file, stated[key].line) for key in texts if key not in context.overrides.given}
     variables = {name: value.plain for name, value in exported.items() if not value.unknown}
     return Overrides({**variables, **texts, **context.overrides.given}, places)
+
+
+def _options(command: Command) -> dict[str, tuple[str, int]]:
+    """``--num-layers 8`` and ``--fast`` after the script's name, as its arguments."""
+    plain = [word.plain for word in command.words]
+    start = next((at for at, word in enumerate(plain) if word.endswith(".py")), len(plain))
+    found: dict[str, tuple[str, int]] = {}
+    for at, word in enumerate(command.words[start + 1 :], start + 1):
+        match = re.fullmatch(r"--([A-Za-z][\w-]*)(?:=(.*))?", word.plain, re.S)
+        if match is None:
+            continue
+        follows = plain[at + 1] if at + 1 < len(plain) else "--"
+        alone = "true" if follows.startswith("--") else follows
+        text = match.group(2) if match.group(2) is not None else alone
+        found[match.group(1).replace("-", "_")] = (text, word.line)
+    return found
