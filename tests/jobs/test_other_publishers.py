@@ -5,6 +5,8 @@ from pathlib import Path
 import pytest
 
 from chipshift.errors import InputError
+from chipshift.jobs.job import TrainJob
+from chipshift.jobs.read import read_job
 from chipshift.models.count import params
 
 from .test_spellings import job, plan_on
@@ -188,3 +190,81 @@ def test_torchtunes_null_length_is_named(tmp_path: Path) -> None:
 def test_torchtunes_answers_a_prompt_are_said_to_matter(tmp_path: Path) -> None:
     found = job(tmp_path, TORCHTUNE.replace("LENGTH", "1024"))
     assert "grpo_samples" in [i.key for i in found.ignored if i.matters]
+
+
+TITAN_RL = """
+from torchtitan.models.qwen3 import model_registry
+
+
+def rl_qwen3():
+    return RLTrainer.Config(
+        model_spec=model_registry("0.6B"),
+        batcher=Batcher.Config(
+            batch=BatchConfig(local_batch_size=2, global_batch_size=16, seq_len=1024)
+        ),
+        trainer=PolicyTrainer.Config(
+            training=TrainingConfig(),
+            parallelism=ParallelismConfig(tensor_parallel_degree=2),
+        ),
+        generator=VLLMGenerator.Config(
+            parallelism=ParallelismConfig(tensor_parallel_degree=4),
+        ),
+    )
+"""
+
+
+def test_torchtitans_generator_does_not_cut_the_trainer(tmp_path: Path) -> None:
+    found = job(tmp_path, TITAN_RL, "config_registry.py")
+    plan = plan_on(found, "h100*8")
+    # 16 sequences = 2 a replica × 2 forwards × 4 replicas of 2 devices
+    assert (plan.tp, plan.fsdp, plan.microbatch, plan.accumulation) == (2, 4, 2, 2)
+    assert found.seq_len.value == 1024
+    assert any(what == "task" and why.startswith("grpo") for what, _, why in found.assumed)
+
+
+TITAN = """
+from torchtitan.models.llama3.config_registry import llama3_8b
+
+
+def tuned():
+    return Trainer.Config(
+        model_spec=model_registry(
+            "8B_fused_qkv",
+            converters=[LoRAConverter.Config(rank=4, target_modules=["wq", "wkv"])],
+        ),
+        training=TrainingConfig(local_batch_size=1, seq_len=2048),
+    )
+
+
+def traced():
+    config = to_graph_trainer_config(llama3_8b(), model_registry)
+    config.training = TrainingConfig(seq_len=1024)
+    return config
+"""
+
+
+def registry(folder: Path, recipe: str) -> TrainJob:
+    (folder / "llama3").mkdir()
+    file = folder / "llama3" / "config_registry.py"
+    file.write_text(TITAN)
+    return read_job([str(file)], overrides={"recipe": recipe})
+
+
+def test_torchtitans_adapters_and_a_family_told_by_its_folder(tmp_path: Path) -> None:
+    found = registry(tmp_path, "tuned")
+    assert (found.model.name, found.task) == ("llama-3.1-8b", "lora")
+    # rank 4: q 4096 → 4096, k and v 4096 → 1024 each, 32 layers
+    shown = f"{4 * 32 * (8192 + 2 * 5120):,}"
+    assert ("trained parameters", shown) in [(what, value) for what, value, _ in found.assumed]
+
+
+def test_torchtitans_configuration_of_another_file_is_asked_for(tmp_path: Path) -> None:
+    with pytest.raises(InputError, match=r"registry\.py:16: traced starts from llama3_8b of torch"):
+        registry(tmp_path, "traced")
+
+
+def test_torchtitan_trains_a_model_of_transformers(tmp_path: Path) -> None:
+    text = '[model]\nname = "transformers_modeling_backend"\nflavor = "full"\n'
+    text += '[hf_transformers]\nmodel = "Qwen/Qwen3-4B-Instruct-2507"\n'
+    text += "[training]\nlocal_batch_size = 2\nseq_len = 2048\n"
+    assert job(tmp_path, text, "job.toml").model.name == "qwen3-4b"

@@ -14,6 +14,7 @@ from chipshift.errors import InputError
 from chipshift.jobs.context import Context
 from chipshift.jobs.draft import Draft
 from chipshift.jobs.job import Assumed, Given
+from chipshift.jobs.readers.hf_args import put_model_named
 from chipshift.jobs.readers.torchtitan_command import run_script
 from chipshift.jobs.readers.torchtitan_pipeline import put_pipeline
 from chipshift.jobs.settings import Setting, Sheet, flatten
@@ -23,7 +24,7 @@ from chipshift.models.model import Model
 from chipshift.models.preset import flavour, preset
 
 MOST = 10**6  # devices on one axis
-ATTENTION_VARIANTS = ("_flex_attn", "_varlen_attn", "_flex", "_varlen", "_irope")
+ATTENTION_VARIANTS = ("_flex_attn", "_varlen_attn", "_flex", "_varlen", "_irope", "_fused_qkv")
 FAMILY_FORKS = ("_simple_fsdp", "_ft", ".simple_fsdp", "_compiler_toolkit")
 DTYPES = {"bfloat16": "bf16", "float32": "fp32", "float16": "fp16"}
 FSDP_WHY = (
@@ -69,7 +70,13 @@ def _model(sheet: Sheet, model_named: bool) -> None:
     draft = sheet.draft
     name = sheet.text("model.name", into="model family")
     flavor = sheet.text("model.flavor", into="model size")
+    hub = sheet.text("hf_transformers.model", "hf_model", into="model")
     if model_named:
+        return
+    if hub is not None:  # Transformers' own model; the flavour cuts it down for tests alone
+        put_model_named(draft, hub.value, Setting(hub.value, hub.file, hub.line))
+        if flavor is not None and "debug" in flavor.value:
+            draft.note("layers", "all", f"flavor {flavor.value} makes a smaller model of it")
         return
     family = name.value if name else "llama3"
     if flavor is None:

@@ -16,11 +16,14 @@ from chipshift.jobs.draft import Draft
 from chipshift.jobs.job import Given
 from chipshift.jobs.python_tree import Call, Module
 from chipshift.jobs.readers import torchtitan
+from chipshift.jobs.readers.preference_keys import say_sampled
 from chipshift.jobs.settings import Setting, as_integer, unknown
 from chipshift.jobs.source import Source
+from chipshift.models.lora import ALL_LINEAR, Lora
 
 SECTIONS = {
     "TrainingConfig": "training",
+    "BatchConfig": "training",
     "ParallelismConfig": "parallelism",
     "CompileConfig": "compile",
     "ActivationCheckpointConfig": "activation_checkpoint",
@@ -35,6 +38,18 @@ CHECKPOINTS = {"SelectiveAC": "selective", "FullAC": "full", "MemoryBudgetAC": "
 CONVERTERS = {"Float8": "float8", "MXFP8": "mx", "NVFP4": "nvfp4"}
 _FAMILY = re.compile(r"(llama[234]|deepseek_v3|qwen3_5|qwen3(?:_vl)?|gpt_oss|kimi_k2|flux)")
 CHUNKS = 8
+MAPS = {
+    "wq": ("q_proj",),
+    "wk": ("k_proj",),
+    "wv": ("v_proj",),
+    "wo": ("o_proj",),
+    "wkv": ("k_proj", "v_proj"),
+    "wqkv": ("q_proj", "k_proj", "v_proj"),
+    "w1": ("gate_proj",),
+    "w2": ("down_proj",),
+    "w3": ("up_proj",),
+}
+"""torchtitan's names of a layer's maps and the checkpoint's."""
 
 
 def read(source: Source, context: Context) -> Draft:
@@ -45,17 +60,21 @@ def read(source: Source, context: Context) -> Draft:
     settings: dict[str, Setting] = {}
     for function in _bases(module, name):
         scope = module.functions[function]
-        for call in scope.calls:
+        _refuse_other_file(module, scope, function, source.path)
+        for call in _of_the_trainer(scope.calls):
             _call(call, settings, draft)
         for path, setting in scope.attributes.items():
             parts = path.split(".")
             if len(parts) >= 3:
                 settings[".".join(parts[-2:])] = setting
-    family = _FAMILY.search(name.replace("qwen35", "qwen3_5"))
+    folder = source.path.rsplit("/", 2)[-2:-1]  # models/llama3/config_registry.py
+    family = next(
+        filter(None, map(_FAMILY.search, (name.replace("qwen35", "qwen3_5"), *folder))), None
+    )
     if family is not None:
         line = module.functions[name].line
         settings.setdefault("model.name", Setting(family.group(1), source.path, line))
-    elif not context.model_named:
+    elif not context.model_named and "hf_model" not in settings:
         raise InputError(
             f"{source.path}: the name '{name}' tells no model family; expected --model with a "
             "preset or a config.json"
@@ -98,6 +117,34 @@ def _bases(module: Module, name: str) -> list[str]:
     return chain[::-1]
 
 
+def _of_the_trainer(calls: list[Call]) -> list[Call]:
+    """Without what is inside a generator's configuration: it samples answers on other devices."""
+    inside: list[Call] = []
+    last = 0
+    for call in calls:
+        if call.line > last:
+            inside.append(call)
+            if re.search(r"Generator\.Config$", call.name):
+                last = call.end
+    return inside
+
+
+def _refuse_other_file(module: Module, scope: Module, name: str, file: str) -> None:
+    """A configuration that starts from another file's cannot be read from this one alone.
+
+    Raises:
+        InputError: naming the other configuration and the module that it is in.
+    """
+    for call in scope.calls:
+        origin = module.origin.get(call.name, "")
+        if origin.endswith("config_registry"):
+            base = module.imported[call.name]
+            raise InputError(
+                f"{file}:{call.line}: {name} starts from {base} of {origin}, another file; "
+                f"expected that file, with --set recipe={base}"
+            )
+
+
 def _call(call: Call, settings: dict[str, Setting], draft: Draft) -> None:
     last = call.name.rsplit(".", 1)[-1]
     owner = call.name.split(".")[0]
@@ -116,9 +163,23 @@ def _call(call: Call, settings: dict[str, Setting], draft: Draft) -> None:
         chunks = call.keywords.get("num_chunks")
         count = as_integer(chunks.value) if chunks is not None else None
         draft.put("loss_chunks", Given(count or CHUNKS, draft.file, call.line))
+    elif owner == "LoRAConverter" and last == "Config":
+        draft.put("lora", Given(_adapters(call), draft.file, call.line))
+    elif last == "Config" and owner == "RLTrainer":
+        say_sampled(draft, "grpo")
+    elif owner.endswith("Config") and "hf_model" in call.keywords:
+        settings["hf_model"] = call.keywords["hf_model"]
     for word, converter in CONVERTERS.items():
         if owner.startswith(word) and last == "Config":
             settings["model.converters"] = Setting([converter], draft.file, call.line)
+
+
+def _adapters(call: Call) -> Lora:
+    """``LoRAConverter.Config(rank=8, target_modules=["wq"])``; None adapts every linear map."""
+    rank, named = call.keywords.get("rank"), call.keywords.get("target_modules")
+    words = named.value if named is not None and isinstance(named.value, list) else [ALL_LINEAR]
+    targets = [own for word in words for own in MAPS.get(str(word), (str(word),))]
+    return Lora(as_integer(rank.value if rank else 8) or 8, tuple(dict.fromkeys(targets)))
 
 
 def _tokens(settings: dict[str, Setting]) -> None:
