@@ -43,12 +43,13 @@ class Absent(Unknown):
 
 @dataclass(frozen=True)
 class Call:
-    """A call: dotted name of what is called, keyword arguments, positional ones, line."""
+    """A call: dotted name of what is called, keyword arguments, positional ones, lines."""
 
     name: str
     keywords: dict[str, Setting]
     arguments: tuple[Any, ...]
     line: int
+    end: int
 
 
 @dataclass

@@ -377,6 +377,7 @@ def _note(walk: Walk, frame: _Frame, node: ast.Call, name: str, into: str) -> No
     arguments = tuple(evaluate(one, frame.names) for one in node.args)
     given = [*node.args, *(keyword.value for keyword in node.keywords)]
     takes = tuple(path for one in given if (path := dotted(one)))
+    end = node.end_lineno or node.lineno
     if name.rsplit(".", 1)[-1] in WRAPPERS and node.args:
         inner = callee(node.args[0], frame.names)
         if inner:
@@ -385,10 +386,11 @@ def _note(walk: Walk, frame: _Frame, node: ast.Call, name: str, into: str) -> No
                 called = ast.Call(node.args[0], node.args[1:], node.keywords)
                 _enter(walk, frame, *found, ast.copy_location(called, node), into)
                 return
-            call = Call(inner, keywords, arguments[1:], node.lineno)
-            walk.events.append(Called(call, into, takes[1:], file))
+            made = Call(inner, keywords, arguments[1:], node.lineno, end)
+            walk.events.append(Called(made, into, takes[1:], file))
             return
-    walk.events.append(Called(Call(name, keywords, arguments, node.lineno), into, takes, file))
+    made = Call(name, keywords, arguments, node.lineno, end)
+    walk.events.append(Called(made, into, takes, file))
     for value in arguments:
         place = Setting(None, file, node.lineno)
         walk.events += [Assigned(*one) for one in written(value, "", place)]
