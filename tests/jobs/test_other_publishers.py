@@ -268,3 +268,33 @@ def test_torchtitan_trains_a_model_of_transformers(tmp_path: Path) -> None:
     text += '[hf_transformers]\nmodel = "Qwen/Qwen3-4B-Instruct-2507"\n'
     text += "[training]\nlocal_batch_size = 2\nseq_len = 2048\n"
     assert job(tmp_path, text, "job.toml").model.name == "qwen3-4b"
+
+
+MEGATRON = """#!/bin/bash
+torchrun --nproc_per_node 8 pretrain_gpt.py \\
+  --num-layers 2 --hidden-size 512 --num-attention-heads 8 --seq-length 1024 \\
+  --max-position-embeddings 1024 --micro-batch-size 1 --global-batch-size 8 --bf16 \\
+"""
+
+
+def test_bigcodes_fork_shares_one_key_value_head(tmp_path: Path) -> None:
+    found = job(
+        tmp_path, MEGATRON + "  --vocab-size 1024 --attention-head-type multiquery\n", "a.sh"
+    )
+    d, kv = 512, 64
+    attention = 2 * (d * d + d) + 2 * (d * kv + kv)
+    mlp = 2 * 4 * d * d + 4 * d + d
+    # two LayerNorms a layer and the last, learned positions, the head being the embedding
+    expected = 2 * (attention + mlp + 4 * d) + 1024 * d + 1024 * d + 2 * d
+    assert params(found.model) == expected
+
+
+def test_a_model_left_to_the_checkpoint_is_said(tmp_path: Path) -> None:
+    text = MEGATRON.replace("--num-layers 2", "--use-checkpoint-args")
+    with pytest.raises(InputError, match=r"a\.sh:\d+: --use-checkpoint-args takes --num-layers"):
+        job(tmp_path, text + "  --vocab-size 1024\n", "a.sh")
+
+
+def test_the_tokenizer_of_llama_3_by_its_type(tmp_path: Path) -> None:
+    text = MEGATRON + "  --tokenizer-type Llama3Tokenizer --tokenizer-model $2\n"
+    assert job(tmp_path, text, "a.sh").model.vocab == 128256

@@ -33,7 +33,7 @@ BEARING = re.compile(
     r"parallel|shard|recompute|remat(?!ch)|checkpointing|fp8|fp4|quanti[sz]|precision|dtype|offload|"
     r"muon|galore|zero_stage|micro_?batch|batch_size|sequence_len|seq_len|max_length|vocab_size|"
     r"expert|lora|freeze|frozen|num_layers|n_layers?$|hidden_(?:size|dim)|num_heads|n_heads?$|"
-    r"ulysses|ring_attn|sparse|prun|distill|_kt$|memory_efficient|accumulat"
+    r"ulysses|ring_attn|head_type|sparse|prun|distill|_kt$|memory_efficient|accumulat"
 )
 """Words in the name of a key that bears on time or memory, whatever framework made it up."""
 
@@ -294,7 +294,8 @@ def bears(key: str, value: Any) -> bool:
     A fork's own ``use_muon`` or ``sequence_parallel_size`` must not pass for a key of logging.
     """
     off = str(value).lower() in ("false", "none", "off", "no", "", "0", "1", "[]", "{}")
-    return not off and bool(BEARING.search(key)) and not PASSING.search(key)
+    name = key.replace("-", "_")
+    return not off and bool(BEARING.search(name)) and not PASSING.search(name)
 
 
 def wrong(key: str, setting: Setting, expected: str, hint: str = "") -> InputError:

@@ -19,6 +19,7 @@ from chipshift.models.preset import preset
 TOKENIZERS = {
     "gpt2bpetokenizer": 50257,
     "llama2tokenizer": 32000,
+    "llama3tokenizer": 128256,
 }
 """Rows of the vocabulary by --tokenizer-type, where the type has only one."""
 
@@ -98,6 +99,12 @@ def _size(sheet: Sheet, key: str, into: str, alias: str = "") -> Given[int]:
     value = sheet.integer(*keys, into=into, high=10**7)
     if value is None:
         sheet.refuse_slip(key)
+        kept = sheet.settings.get("use-checkpoint-args")
+        if kept is not None:
+            raise InputError(
+                f"{kept.where}: --use-checkpoint-args takes --{key} from the checkpoint, which is "
+                f"not read; expected --set {key}=N, or --model"
+            )
         raise InputError(
             f"{sheet.draft.file} gives no {_spelt(sheet, key)}; expected it, --set {key}=N, or "
             "--model"
@@ -125,6 +132,9 @@ def _attention(sheet: Sheet, hidden: int, heads: int, bias: bool, rms: bool) -> 
     grouped = sheet.boolean("group-query-attention", into="grouped queries")
     groups = sheet.integer("num-query-groups", into="key/value heads", high=10**6)
     kv_heads = groups.value if grouped and groups else heads
+    kind = sheet.text("attention-head-type", into="key/value heads")  # BigCode's fork
+    if kind is not None and kind.value.lower() == "multiquery":
+        kv_heads = 1
     if groups and not grouped:
         sheet.draft.note(
             "key/value heads", heads, "--num-query-groups needs --group-query-attention"
