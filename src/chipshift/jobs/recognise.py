@@ -47,6 +47,9 @@ _ARGUMENTS = re.compile(
     r"(?:SFT|DPO|GRPO|RLOO|PPO|ORPO|KTO|BCO|CPO|GKD|Reward)Config)\(",
     re.M,
 )
+_NANOGPT = re.compile(r"^(?:block_size|gradient_accumulation_steps|n_embd)[ \t]*=", re.M)
+_FLAGPERF = re.compile(r"^vendor[ \t]*(?::[ \t]*\w+[ \t]*)?=", re.M)
+"""A benchmark of FlagPerf names the chip's vendor and has no shape of its own."""
 _LITGPT = re.compile(r"\blitgpt[ \t]+(?:pretrain|finetune\w*)\b")
 _LIGHTNING_COMMAND = re.compile(
     r"--(?:accumulate_grad_batches|trainer\.(?:devices|strategy|precision|num_nodes))\b|"
@@ -149,6 +152,20 @@ YAML_FORMATS: tuple[tuple[str, tuple[frozenset[str], ...]], ...] = (
 )
 """YAML formats and the sets of keys, any of which tells one; the first that fits is taken."""
 
+FOREIGN: tuple[tuple[str, tuple[frozenset[str], ...]], ...] = (
+    (
+        "verl",
+        (
+            frozenset({"actor_rollout_ref"}),
+            frozenset({"partial_pretrain"}),
+            frozenset({"trainer", "data", "n_gpus_per_node"}),
+        ),
+    ),
+    ("StripedHyena (Evo 2)", (frozenset({"hyena_filter_groups"}), frozenset({"hcl_layer_idxs"}))),
+    ("NxD Training (AWS Neuron)", (frozenset({"trainer", "distributed_strategy"}),)),
+)
+"""YAML of other frameworks that share words with those above, and the keys that tell them."""
+
 JSON_FORMATS: tuple[tuple[str, tuple[frozenset[str], ...]], ...] = (
     ("peft", (frozenset({"peft_type"}),)),
     ("hf_config", (frozenset({"model_type"}), frozenset({"architectures"}))),
@@ -187,13 +204,15 @@ def recognise(source: Source) -> str:
             "expected the command or the shell script that starts it, or its YAML"
         )
     python = is_python(text)
+    _refuse_foreign(source.path, text, python)
+    shell = not python and not (_opens_json(text) and _JSON_KEY.search(text))
     form = (
         _json(text)
         or _toml(text)
-        or ("" if python else _script(text))
+        or (_script(text) if shell else "")
         or _python(text)
-        or ("" if _SHEBANG.match(text) else _yaml(text))
-        or ("" if python else _wrapper(text))
+        or ("" if _SHEBANG.match(text) or python else _yaml(text))
+        or (_wrapper(text) if shell else "")
     )
     if not form and python and _COMMANDS.search(text):
         raise InputError(
@@ -203,6 +222,19 @@ def recognise(source: Source) -> str:
     if not form:
         raise InputError(f"{source.path} is in no format known here; expected {KNOWN}")
     return form
+
+
+def _refuse_foreign(path: str, text: str, python: bool) -> None:
+    """Say which framework's a YAML is that one of the readers would take for its own."""
+    if python or _SHEBANG.match(text) or _opens_json(text):
+        return
+    keys = set(_YAML_KEY.findall(text))
+    for name, sets in FOREIGN:
+        if any(s <= keys for s in sets):
+            raise InputError(
+                f"{path} is a configuration of {name}, which is not read; expected a format of "
+                "docs/jobs.md, such as a chipshift TOML with its model, lengths and batch"
+            )
 
 
 def is_python(text: str) -> bool:
@@ -228,9 +260,14 @@ def _takes_arguments(text: str) -> bool:
     )
 
 
-def _json(text: str) -> str:
+def _opens_json(text: str) -> bool:
+    """The first character that is no space and in no comment opens a JSON object."""
     head = re.match(r"(?:\s+|//[^\n]*\n|/\*.*?\*/)*", text, re.S)
-    if head is None or text[head.end() : head.end() + 1] != "{":
+    return head is not None and text[head.end() : head.end() + 1] == "{"
+
+
+def _json(text: str) -> str:
+    if not _opens_json(text):
         return ""
     keys = set(_JSON_KEY.findall(text))
     return next((name for name, sets in JSON_FORMATS if any(s <= keys for s in sets)), "")
@@ -301,7 +338,7 @@ def _python(text: str) -> str:
     library = re.search(r"\b(?:from|import) (?:megatron\.bridge|nemo)\b", text)
     if not library and _LIGHTNING.search(text) and re.search(r"\b(?:Trainer|Fabric)\(", text):
         return "lightning"
-    if re.search(r"^(?:block_size|gradient_accumulation_steps|n_embd)[ \t]*=", text, re.M):
+    if _NANOGPT.search(text) and not _ARGUMENTS.search(text) and not _FLAGPERF.search(text):
         return "nanogpt"
     if not _PYTHON.search(text):
         return ""

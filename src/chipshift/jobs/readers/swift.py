@@ -80,18 +80,7 @@ def _commands(text: str) -> bool:
 def _command(source: Source, context: Context, draft: Draft) -> tuple[Sheet, str]:
     """The last command that starts a training, its arguments over a YAML named beside."""
     launch = read_launch(source, context)
-    found: tuple[Command, str, list[Field]] | None = None
-    for command in launch.found.commands:
-        kind, words = subcommand(command, "swift")
-        if kind:
-            found = command, kind, words
-    if found is None:
-        raise InputError(
-            f"{source.path} starts no swift sft, pt or rlhf{unsettled(launch)}; expected one, or "
-            "--set for the variable that leads to it"
-        )
-    command, kind, words = found
-    settings = as_settings(words, source.path, launch.found.environment)
+    command, kind, words, settings = last_training(launch, source, "swift")
     named = settings.pop("config", None)
     path = str(named.value) if named is not None else words[0].plain if words else ""
     if path.endswith((".yaml", ".yml")) and (beside := context.neighbour(path)) is not None:
@@ -100,6 +89,27 @@ def _command(source: Source, context: Context, draft: Draft) -> tuple[Sheet, str
     put_processes(draft, launch, command)
     put_environment(draft, launch)
     return Sheet(settings, draft), kind
+
+
+def last_training(
+    launch: Launch, source: Source, program: str
+) -> tuple[Command, str, list[Field], dict[str, Setting]]:
+    """The last command that starts a training: it, its kind, the words behind it, its settings.
+
+    Args:
+        program: ``swift`` or ``megatron``.
+
+    Raises:
+        InputError: the script starts none.
+    """
+    for command in reversed(launch.found.commands):
+        kind, words = subcommand(command, program)
+        if kind:
+            return command, kind, words, as_settings(words, source.path, launch.found.environment)
+    raise InputError(
+        f"{source.path} starts no {program} sft, pt or rlhf{unsettled(launch)}; expected one, or "
+        "--set for the variable that leads to it"
+    )
 
 
 def subcommand(command: Command, program: str) -> tuple[str, list[Field]]:

@@ -6,20 +6,17 @@ megatron_base_args.py, 2026-08-22.
 
 from __future__ import annotations
 
-from chipshift.errors import InputError
 from chipshift.jobs.context import Context
 from chipshift.jobs.draft import Draft
 from chipshift.jobs.job import Given
-from chipshift.jobs.launch import as_settings, put_environment, read_launch, unsettled
+from chipshift.jobs.launch import put_environment, read_launch
 from chipshift.jobs.readers import megatron
 from chipshift.jobs.readers.hf_args import put_model_named
 from chipshift.jobs.readers.megatron_yaml import arguments
 from chipshift.jobs.readers.nemo_library import MAPS
 from chipshift.jobs.readers.preference_keys import known_loss, say_sampled
-from chipshift.jobs.readers.swift import put_processes, subcommand
+from chipshift.jobs.readers.swift import last_training, put_processes
 from chipshift.jobs.settings import Setting, Sheet, as_boolean, as_integer
-from chipshift.jobs.shell.resolve import Command
-from chipshift.jobs.shell.values import Field
 from chipshift.jobs.source import Source
 from chipshift.models.lora import ALL_LINEAR, Lora
 
@@ -51,18 +48,7 @@ def read(source: Source, context: Context) -> Draft:
     """Read one file; see ``readers/__init__``."""
     draft = Draft(source.path, "ms-swift", uneven_pp=False, kv_replicated=True)
     launch = read_launch(source, context)
-    found: tuple[Command, str, list[Field]] | None = None
-    for command in launch.found.commands:
-        kind, words = subcommand(command, "megatron")
-        if kind:
-            found = command, kind, words
-    if found is None:
-        raise InputError(
-            f"{source.path} starts no megatron sft, pt or rlhf{unsettled(launch)}; expected one, "
-            "or --set for the variable that leads to it"
-        )
-    command, kind, words = found
-    settings = as_settings(words, source.path, launch.found.environment)
+    command, kind, _, settings = last_training(launch, source, "megatron")
     context.overrides.lay_over(settings)
     put_processes(draft, launch, command)
     put_environment(draft, launch)
