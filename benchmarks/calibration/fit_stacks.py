@@ -81,6 +81,9 @@ BY_HAND: dict[str, dict[str, tuple[float, str]]] = {
         "ep_once_per_place": (1.0, "DeepEP and the hybrid dispatcher send a token to a node once, "
                                    "inside a node to a device once"),
         "narrow_activations": (0.7, "Transformer Engine keeps 8-bit inputs of its linear layers"),
+        "logit_memory_bytes": (6.0, "counted: bf16 logits, and their fp32 softmax in whose place "
+                               "the gradient is made (Megatron-LM, core/tensor_parallel/"
+                               "cross_entropy.py; as much in Transformer Engine's cross entropy)"),
     },
     "automodel": {
         "ep_once_per_place": (1.0, "its recipes dispatch by DeepEP, which sends a token to a node "

@@ -197,6 +197,14 @@ def test_sharding_spellings(tmp_path: Path, arguments: str, axis: str, sharding:
     assert read.plan.value.optimizer_sharding == sharding
 
 
+def test_fully_shard_reduces_gradients_as_the_weights_are(tmp_path: Path) -> None:
+    # Megatron gives PyTorch's fully_shard no mixed-precision policy
+    read = job(tmp_path, swap("--use-distributed-optimizer", "--use-torch-fsdp2"))
+    precision = read.precision.value
+    found = (precision.weights, precision.gradients, precision.reduce, precision.master)
+    assert found == ("bf16", "bf16", "bf16", "fp32")
+
+
 def test_virtual_stages_in_both_spellings(tmp_path: Path) -> None:
     # 32 layers over 2 stages = 16 a stage; 4 layers a chunk = 4 chunks
     for arguments in (

@@ -165,6 +165,9 @@ def _stage_parts(s: Setting, c: Columns, choice: Choice, policy: Policy, counts:
     cuts = held_cuts(s, c, choice)
     summed = _summed(s, c, counts, params, cuts.gradients) if working else params
     gradients = state("gradients", summed, gradient_bytes, cuts.gradients)
+    if moment in TOGETHER:
+        whole = _made_late(s, c, params, cuts.gradients, activations + logits)
+        gradients = plus(gradients, whole)
     held = _beside(s, c, choice, dense / weights_by[0] + experts / weights_by[1], w.tokens)
     stranded = _stranded(s, c, choice, policy, counts, w)
     gathered = plus(gathered, held.wide)
@@ -299,6 +302,21 @@ def _live_gradients(s: Setting, c: Columns, moment: Moment) -> Number:
     if moment in TOGETHER:
         return np.where(c.accumulation > 1, 1.0, s.stack.gradients_at_peak)
     return np.where(c.accumulation > 1, 1.0, 0.0) + moment.backward
+
+
+def _made_late(s: Setting, c: Columns, params: Params, cuts: tuple[Number, Number],
+               freed: Number) -> Number:  # fmt: skip
+    """Bytes of gradients beyond the activations that the backward pass frees before they are made.
+
+    Layer by layer one grows as the other shrinks, so that the larger of the two decides. 0.0 where
+    gradients stand from the step's start, or where microbatches are summed.
+    """
+    late = 1 - s.stack.gradients_at_peak
+    if float(plain(late)) == 0:
+        return 0.0
+    whole = state("gradients_made", params, s.bytes.gradients * s.trainable, cuts)
+    made = rename(memory.beyond(whole, freed) * late, "gradients_made_late_bytes")
+    return np.where(c.accumulation > 1, 0.0, made)
 
 
 def _working(s: Setting, policy: Policy, w: Any) -> Number:

@@ -173,6 +173,8 @@ def for_job(constants: Stack, job: TrainJob, family: str) -> Stack:
         )
     if any(f.kind == "eager_modules" for f in job.flags):
         constants = eager(constants)
+    if constants.base == "megatron" and any(f.kind == "torch_fsdp2" for f in job.flags):
+        constants = replace(constants, gradients_at_peak=0.0)  # no buffers of Megatron's own
     named = {f.value for f in job.flags if f.kind == "attention_kernel"}
     if family != "tpu":
         return constants

@@ -131,7 +131,8 @@ class Stack:
         layer_moments: 1 when what a layer's backward pass holds is counted moment by moment, as the
             compiled step has it (estimate/backward.py), 0 when all at once, by working_layers.
         whole_routers: 1 when every device keeps the experts' routers whole.
-        gradients_at_peak: share of the gradients alive at the step's peak without accumulation.
+        gradients_at_peak: share of the gradients that stand beside all stored activations without
+            accumulation; the rest is made as the backward pass frees them.
         whole_gradient_layers: layers' worth of gradients alive at once before they are reduced.
         whole_gradients: 1 when full-size gradients of all layers live at once although sharded.
     """

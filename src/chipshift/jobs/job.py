@@ -65,8 +65,8 @@ class Flag:
             ``variable_length`` (batches whose shape varies), ``packed_documents`` (rows of fixed
             length with several documents), ``node_of_8``, ``tp_overlap``, ``dp_overlap``,
             ``ep_overlap``, ``expert_kernels``, ``dropless_moe``, ``cpu_offload``,
-            ``eager_modules`` (modules run op by op), ``quantised_weights``,
-            ``quantised_optimizer``, ``custom_code`` ...
+            ``eager_modules`` (modules run op by op), ``torch_fsdp2`` (in place of Megatron's own
+            sharding), ``quantised_weights``, ``quantised_optimizer``, ``custom_code`` ...
     """
 
     kind: str

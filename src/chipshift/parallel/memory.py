@@ -121,7 +121,7 @@ def share_ahead(host_s: Number, device_s: Number, pp: Number) -> Number:
 
 @formula(unit="B", source="made after the step's activations are freed: it takes their place")
 def beyond(late_bytes: Number, freed_bytes: Number) -> Number:
-    """Bytes that a buffer of the optimizer step adds to the peak."""
+    """Bytes that a buffer made late in the step adds to the peak."""
     return np.maximum(late_bytes - freed_bytes, 0)
 
 

@@ -22,6 +22,7 @@ from chipshift.parallel.memory import optimizer_bytes_per_param, state_bytes
 from chipshift.parallel.schedule import in_flight
 from chipshift.planner.sites import Ints
 from chipshift.planner.table import Prepared, degrees_of
+from chipshift.worked import plain
 
 Floats = np.ndarray
 PART = 2**16
@@ -133,8 +134,10 @@ def state_floor(s: Setting, p: Prepared, choice: Choice) -> Floats:
     kept = optimizer_bytes_per_param(b.master, b.moments, b.moments_per_param) * s.trainable
     total = np.zeros((len(p.base.degrees), vpp.size))
     cuts = held_cuts(s, c, choice)
-    # of a step that keeps one copy of the weights, gradients depend on what is accumulated
-    summed = 0.0 if one_copy(s, choice) else b.gradients * s.trainable
+    # of a step that keeps one copy of the weights, gradients depend on what is accumulated; those
+    # made late take the room of the activations that are counted beside
+    late = one_copy(s, choice) or float(plain(s.stack.gradients_at_peak)) < 1
+    summed = 0.0 if late else b.gradients * s.trainable
     kinds = ((b.weights, cuts.weights), (summed, cuts.gradients), (kept, cuts.optimizer))
     for size, (cut, expert_cut) in kinds:
         total = total + state_bytes(dense, size, cut) + state_bytes(experts, size, expert_cut)

@@ -55,6 +55,10 @@ BF16_WHY = (
     "Megatron keeps bf16 weights, fp32 main gradients, fp32 master weights and fp32 moments "
     "under --bf16"
 )
+FSDP2_WHY = (
+    "Megatron shards by PyTorch's fully_shard without a mixed-precision policy: gradients are "
+    "reduced and kept as the weights are"
+)
 
 
 def read(source: Source, context: Context) -> Draft:
@@ -250,6 +254,8 @@ def _data_parallel(sheet: Sheet) -> None:
     own = megatron_fsdp is not None and megatron_fsdp.value
     shards = strategy is not None and strategy.value == "optim_grads_params"
     zero = sheet.integer("zero-stage", into="DeepSpeed's ZeRO stage", low=0, high=3)
+    if torch_fsdp is not None and torch_fsdp.value:
+        draft.flag("torch_fsdp2", "--use-torch-fsdp2", "true", torch_fsdp.line)
     whole = (torch_fsdp is not None and torch_fsdp.value) or (own and shards)
     whole = whole or (zero is not None and zero.value == 3)
     axis = "fsdp" if whole else "dp"
@@ -354,6 +360,9 @@ def _gradients(sheet: Sheet, dtype: str, why: str) -> None:
     draft = sheet.draft
     sheet.boolean("accumulate-allreduce-grads-in-fp32", into="fp32 gradients")
     narrow = sheet.boolean("grad-reduce-in-bf16", into="gradients reduced in bf16")
+    if any(flag.kind == "torch_fsdp2" for flag in draft.flags) and dtype != "fp32":
+        draft.assume("gradients", dtype, FSDP2_WHY)
+        draft.assume("reduce", dtype, FSDP2_WHY)
     wide = "accumulate-allreduce-grads-in-fp32" in sheet.settings
     main = sheet.text(
         "main-grads-dtype", "megatron-fsdp-main-grads-dtype", into="dtype of main gradients"

@@ -1,0 +1,119 @@
+"""What a Megatron step holds, worked by hand, and launch files that their publisher ran."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from chipshift.estimate import estimate
+from chipshift.jobs.complete import resolve_machine
+from chipshift.jobs.job import Assumed, Flag, Precision
+from chipshift.jobs.plan import Plan
+from chipshift.jobs.read import read_job
+from chipshift.machines import parse_machine
+from chipshift.worked import plain
+from tests.estimate.conftest import job_of
+
+FSDP2 = (Flag("torch_fsdp2", "--use-torch-fsdp2", "true", "train.sh", 1),)
+BF16 = Assumed(Precision(gradients="bf16", reduce="bf16"), "test")
+
+
+def test_a_logit_takes_its_bf16_and_the_softmax_in_fp32() -> None:
+    """8,192 tokens × 128,256 rows × (2 + 4) bytes: the gradient is made in the softmax's place."""
+    e = estimate(job_of("llama-3.1-8b", 8), Plan(dp=8, remat="full"), parse_machine("h100*8"))
+    assert e.memory["logits"] == pytest.approx(8192 * 128_256 * 6, rel=1e-12)
+
+
+def test_stored_activations_of_a_layer() -> None:
+    """Korthikanti et al. 2022 without dropout and with flash attention, in elements a token:
+
+    input, norm, norm, the residual's sum 4 × 4,096; queries, keys, values 4,096 + 2 × 1,024;
+    attention's output 4,096 and its 32 row sums in fp32 (64); gate and up 2 × 14,336; their
+    product 14,336: 69,696, at two bytes, over 8,192 tokens and 32 layers. Beside them the widest
+    gradient of the layer at work, gate and up.
+    """
+    e = estimate(job_of("llama-3.1-8b", 8), Plan(dp=8, remat="none"), parse_machine("h100*8"))
+    each = 4 * 4096 + 4096 + 2 * 1024 + 4096 + 64 + 3 * 14_336
+    assert each == 69_696
+    expected = 2 * 8192 * (each * 32 + 2 * 14_336)
+    assert e.memory["activations"] == pytest.approx(expected, rel=1e-12)
+
+
+def test_fully_shard_makes_gradients_while_activations_go() -> None:
+    """With 2 × 8,030,261,248 / 8 bytes of gradients: none at the peak beside more activations."""
+    job = job_of("llama-3.1-8b", 8, precision=BF16, flags=FSDP2)
+    e = estimate(job, Plan(fsdp=8, remat="full"), parse_machine("h100*8"))
+    whole = 2 * 8_030_261_248 / 8
+    assert e.memory["activations"] + e.memory["logits"] > whole
+    assert e.memory["gradients"] == 0
+
+
+@given(seq_len=st.sampled_from((128, 256, 512, 1024, 4096)))
+def test_the_larger_of_gradients_and_activations_is_held(seq_len: int) -> None:
+    job = job_of("llama-3.1-8b", 8, seq_len, precision=BF16, flags=FSDP2)
+    e = estimate(job, Plan(fsdp=8, remat="full"), parse_machine("h100*8"))
+    moving = e.memory["activations"] + e.memory["logits"]
+    held = max(2 * 8_030_261_248 / 8, moving)
+    assert moving + e.memory["gradients"] == pytest.approx(held, rel=1e-12)
+
+
+def test_sums_over_microbatches_stand_beside_the_activations() -> None:
+    job = job_of("llama-3.1-8b", 16, precision=BF16, flags=FSDP2)
+    e = estimate(job, Plan(fsdp=8, accumulation=2, remat="full"), parse_machine("h100*8"))
+    assert e.memory["gradients"] == pytest.approx(2 * 8_030_261_248 / 8, rel=1e-12)
+
+
+NODE = """
+modules:
+  pre_trainer:
+    framework: megatron
+    config: pre_trainer.yaml
+    model: {model}.yaml
+    overrides:
+      micro_batch_size: {micro}
+      global_batch_size: {total}
+      seq_length: {seq}
+      max_position_embeddings: {seq}
+      tensor_model_parallel_size: 1
+      pipeline_model_parallel_size: 1
+      mock_data: true
+      cross_entropy_fusion_impl: "te"
+      cross_entropy_loss_fusion: true
+"""
+WHOLE = """
+      use_torch_fsdp2: true
+      use_distributed_optimizer: false
+      recompute_granularity: full
+      recompute_method: block
+      recompute_num_layers: 80
+"""
+EXPERTS = "      expert_model_parallel_size: 8\n"
+
+
+@pytest.mark.parametrize(
+    ("machine", "model", "micro", "total", "seq", "more"),
+    [
+        ("mi300x*8", "llama2_70B", 7, 56, 4096, WHOLE),
+        ("mi300x*8", "llama3.1_70B", 3, 24, 8192, WHOLE),
+        ("mi300x*8", "qwen2.5_7B", 10, 640, 2048, ""),
+        ("mi300x*8", "mixtral_8x7B_v0.1", 2, 32, 4096, EXPERTS),
+        ("mi325x*8", "llama3.1_8B", 4, 128, 8192, ""),
+        ("mi325x*8", "qwen2.5_72B", 16, 256, 2048, WHOLE),
+        ("mi355x*8", "llama2_70B", 13, 104, 4096, WHOLE),
+        ("mi355x*8", "llama3.3_70B", 6, 48, 8192, WHOLE),
+    ],
+)
+def test_what_amd_publishes_for_one_node_fits_it(
+    tmp_path: Path, machine: str, model: str, micro: int, total: int, seq: int, more: str
+) -> None:
+    """Model, batch and sharding: AMD, Primus, examples/megatron/configs/MI*, August 2026."""
+    file = tmp_path / "pretrain.yaml"
+    file.write_text(NODE.format(model=model, micro=micro, total=total, seq=seq) + more)
+    named = parse_machine(machine)
+    job = resolve_machine(read_job([str(file)]), named)
+    assert job.plan is not None
+    e = estimate(job, job.plan.value, named)
+    assert e.fits, f"{plain(e.memory['total']) / 2**30:.1f} GiB"
