@@ -194,3 +194,10 @@ def test_a_count_that_is_none_is_refused(tmp_path: Path, old: str, new: str, sai
 def test_a_count_that_a_template_fills_in_is_no_mistake(tmp_path: Path) -> None:
     spec = f"  parallelism: <NODES>\n  {pod(GPUS)}\n"
     assert read(tmp_path, spec).devices is None
+
+
+def test_a_variable_of_the_pod_without_a_proper_name_is_passed_over(tmp_path: Path) -> None:
+    # a list where a name belongs; the command still says 8 a node of 4 pods
+    env = "env: [{name: [8], value: '4'}, {name: A.B, value: x}]"
+    spec = f"  parallelism: 4\n  {pod(GPUS, f'command: {COMMAND}, {env}')}\n"
+    assert value(read(tmp_path, spec).devices) == 4 * 8

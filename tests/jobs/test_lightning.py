@@ -369,3 +369,12 @@ args = TrainingArguments(output_dir="x", per_device_train_batch_size=4, bf16=Tru
     (tmp_path / "a.py").write_text(text + elastic)
     job = read_job([str(tmp_path / "a.py")], overrides={"seq_len": "512"})
     assert job.devices is not None and job.devices.value == 6  # at most
+
+
+def test_a_whole_number_that_no_float_holds_is_no_number(tmp_path: Path) -> None:
+    huge = "9" * 400  # above 1.8e308
+    text = f"import lightning as L\nbatch_size = {huge} // 8\nif batch_size > 4:\n    n = 2\n"
+    file = tmp_path / "train.py"
+    file.write_text(text + "trainer = L.Trainer(devices=8)\n")
+    with pytest.raises(InputError, match="does not say which model"):
+        read_job([str(file)])

@@ -150,3 +150,56 @@ def test_a_number_out_of_range(tmp_path: Path, place: Place) -> None:
     said = refused(tmp_path, place, text)
     assert f"job:{line}: " in said and named(place, said) and "-7" in said, said
     assert "; expected " in said, said
+
+
+SEVERAL_WORDS = [place for place in PLACES if set("_-") & set(place.key)]
+
+
+@pytest.mark.parametrize("place", SEVERAL_WORDS, ids=[place.reader for place in SEVERAL_WORDS])
+def test_words_of_a_key_run_together_name_the_nearest(tmp_path: Path, place: Place) -> None:
+    at = max(place.key.rfind(mark) for mark in "_-")
+    run_together = place.key[:at] + place.key[at + 1 :]  # micro_batchsize
+    text, line = place.put(run_together, place.value)
+    said = refused(tmp_path, place, text)
+    assert f"job:{line}: " in said, said
+    assert run_together.rsplit(".", 1)[-1] in said, said
+    meant = f"{place.key.rsplit('.', 1)[-1]}'?"
+    assert meant.replace("_", "-") in said.replace("_", "-"), said
+
+
+@pytest.mark.parametrize(
+    ("text", "said"),
+    [
+        # another framework's name for the length, which this one does not read
+        (
+            cases.AXOLOTL.replace("sequence_len:", "sequence_length:"),
+            "job:8: sequence_length is not read (did you mean 'sequence_len'?)",
+        ),
+        # a model that is no model, one letter from one that is shipped
+        (
+            cases.TORCHTUNE.replace("llama3_1.llama3_1_8b", "llama3_1.llama3_1_9b"),
+            "the nearest shipped one is 'llama-3.1-8b'",
+        ),
+        # 1.28 · 10^11 tokens a sequence; the native format goes to 10^9
+        (
+            more_cases.NANOTRON.replace("sequence_length: 128", "sequence_length: 128e9"),
+            "job:27: the sequence length is 128000000000; expected at most 1,000,000,000 tokens",
+        ),
+        (
+            more_cases.BRIDGE.replace("exp_avg_dtype = torch.bfloat16", "exp_avg_dtype = -8"),
+            "exp-avg-dtype is -8; expected fp32, bf16, fp16, fp8 or int8",
+        ),
+        # 10^12 sequences a step on one replica is the most; 4 · 10^12 are asked for
+        (
+            cases.AXOLOTL.replace("micro_batch_size: 2", "micro_batch_size: 1000000000000"),
+            "job:11: the batch comes to 4000000000000 sequences; expected at most",
+        ),
+        ('chipshift = 1\n[model]\npreset = "llama-3.1-8b"\n[job]\nseq_len = "8"\n',
+         "job:5: job.seq_len is '8'; expected a valid integer"),
+    ],
+)  # fmt: skip
+def test_what_was_likely_meant_is_named(tmp_path: Path, text: str, said: str) -> None:
+    file = tmp_path / "job"
+    file.write_text(text, "utf8")
+    found = call("read", str(file))
+    assert found.code == 2 and said in found.err, found

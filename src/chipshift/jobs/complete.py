@@ -14,6 +14,8 @@ from chipshift.jobs.loss import LM, NO_REFERENCE, loss
 from chipshift.jobs.open_axes import GROWS, grown, over_slices
 from chipshift.jobs.plan import Plan
 from chipshift.jobs.preference import settle_loss
+from chipshift.jobs.required import require_model, required_length
+from chipshift.jobs.settings import ABSURD
 from chipshift.jobs.settle import settle
 from chipshift.machines.machine import Machine
 
@@ -32,26 +34,18 @@ def complete(draft: Draft, files: tuple[str, ...]) -> TrainJob:
     Raises:
         InputError: the model or the sequence length is missing, or figures contradict each other.
     """
-    if draft.get("model") is None:
-        wanted = " ".join(draft.wanted_model.split())
-        said = f"trains '{wanted}', which is not a shipped model"
-        raise InputError(
-            f"{draft.file} {said if wanted else 'does not say which model it trains'}; "
-            "expected --model with a preset name or a config.json, or --torch MODULE:FUNCTION"
-        )
-    seq_len = draft.values.get("seq_len")
-    if seq_len is None:
-        null = next((u for u in draft.understood if u.understood_as == "sequence length"), None)
-        said = f"{draft.file} does not give the sequence length"
-        if null is not None:  # as torchtune's max_seq_len: null
-            place = null.file if null.line is None else f"{null.file}:{null.line}"
-            said = f"{place}: {null.key} is unset, and sequences are as long as their texts"
-        raise InputError(f"{said}; expected --set seq_len=N")
+    require_model(draft)
+    seq_len = required_length(draft)
     _devices_of_nodes(draft)
     settle_loss(draft)
     settle(draft)
     assumed = list(draft.assumed)
     batch, microbatch, accumulation, batch_open = _batch(draft)
+    if batch.value > ABSURD:
+        raise InputError(
+            f"{_where(batch, draft.file)}: the batch comes to {batch.value} sequences; expected at "
+            f"most {ABSURD:,}"
+        )
     plan = _plan(draft, microbatch, accumulation)
     precision = _precision(draft)
     optimizer = draft.values.get("optimizer") or Assumed("adamw", "no optimizer is named")

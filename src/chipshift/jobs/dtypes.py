@@ -2,6 +2,10 @@
 
 from __future__ import annotations
 
+from chipshift.errors import nearest
+from chipshift.jobs.job import Given
+from chipshift.jobs.settings import Setting, Sheet, wrong
+
 DTYPES = {
     "bf16": "bf16",
     "bfloat16": "bf16",
@@ -38,3 +42,20 @@ def dtype_of(name: str) -> str | None:
     for prefix in ("torch.", "jnp.", "dtype.", "np."):
         plain = plain.removeprefix(prefix)
     return DTYPES.get(plain)
+
+
+def read_dtype(sheet: Sheet, key: str, into: str) -> Given[str] | None:
+    """A key that names a dtype; None where the file has it not.
+
+    Raises:
+        InputError: it names none.
+    """
+    stated = sheet.text(key, into=into)
+    if stated is None:
+        return None
+    name = dtype_of(stated.value)
+    if name is None:
+        setting = Setting(stated.value, stated.file, stated.line)
+        hint = nearest(stated.value, tuple(DTYPES))
+        raise wrong(key, setting, "fp32, bf16, fp16, fp8 or int8", hint)
+    return Given(name, stated.file, stated.line)

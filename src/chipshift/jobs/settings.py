@@ -376,12 +376,13 @@ def _range(kind: str, low: float, high: float) -> str:
 def misspelt(key: str, known: Iterable[str]) -> str:
     """The known key that this one is a likely misspelling of, or "".
 
-    Close to nine letters in ten, and with as many words: ``lr_decay_style`` is not a misspelt
-    ``lr_decay``.
+    Close to nine letters in ten, and with as many words or the same ones run together
+    (``micro_batchsize``): ``lr_decay_style`` is not a misspelt ``lr_decay``.
     """
-    words = len(re.split(r"[_.-]", key))
+    words, letters = len(re.split(r"[_.-]", key)), re.sub("[_-]", "", key)
     alike = [k for k in known if abs(len(k) - len(key)) <= 2]
-    alike = [k for k in alike if len(re.split(r"[_.-]", k)) == words]
+    alike = [k for k in alike if len(re.split(r"[_.-]", k)) == words
+             or re.sub("[_-]", "", k) == letters]  # fmt: skip
     close = difflib.get_close_matches(key, alike, n=1, cutoff=0.9)
     return close[0] if close else ""
 

@@ -142,14 +142,11 @@ def _script(container: dict[str, Any], path: str, document: Document, file: str)
         return Source(file, "#!/bin/bash" + "\n" * (line if "\n" in text else line - 1) + text)
     if not words:
         return None
-    exports = [
-        f"export {entry['name']}={shlex.quote(str(entry['value']))}"
-        for entry in _list(container.get("env"))
-        if isinstance(entry, dict) and {"name", "value"} <= set(entry)
-        if str(entry["name"]).isidentifier()
-    ]
-    env = {entry["name"]: str(entry["value"]) for entry in _list(container.get("env"))
+    env = {str(entry["name"]): str(entry["value"]) for entry in _list(container.get("env"))
            if isinstance(entry, dict) and {"name", "value"} <= set(entry)}  # fmt: skip
+    exports = [
+        f"export {name}={shlex.quote(value)}" for name, value in env.items() if name.isidentifier()
+    ]
     at = next((i for i, word in enumerate(words) if re.fullmatch(r"-\w*c", word)), None)
     if at is not None and at + 1 < len(words):
         text = words[at + 1]

@@ -12,6 +12,7 @@ from collections.abc import Mapping
 from chipshift.errors import InputError
 from chipshift.jobs.context import Context
 from chipshift.jobs.draft import Draft
+from chipshift.jobs.dtypes import read_dtype
 from chipshift.jobs.job import Given
 from chipshift.jobs.launch import (
     Launch,
@@ -349,9 +350,7 @@ def _precision(sheet: Sheet) -> None:
     draft.assume("master", "fp32" if low else "none", why)
     _gradients(sheet, dtype, why)
     for field, key in (("moments", "exp-avg-dtype"), ("master", "main-params-dtype")):
-        stated = sheet.text(key, into=field)
-        if stated:
-            draft.put(field, Given(stated.value, stated.file, stated.line))
+        draft.put(field, read_dtype(sheet, key, into=field))
     draft.assume("moments", "fp32", why)
     _eight_bit(sheet)
 

@@ -114,7 +114,9 @@ def validated(tree: Mapping[str, Any], file: str, lines: Mapping[str, int]) -> N
         raise InputError(f"{where}: unknown key {key}{nearest(location[-1], _siblings(location))}")
     if first["type"] == "missing":
         raise InputError(f"{where}: {key} is missing; expected it in a chipshift job file")
-    found = str(first.get("input"))[:60]
+    given = first.get("input")
+    quoted = isinstance(given, str) and first["type"].startswith(("int", "float", "bool"))
+    found = repr(given)[:60] if quoted else str(given)[:60]  # '4096' is no number
     message = first["msg"].removeprefix("Input should be ")
     raise InputError(f"{where}: {key} is {found}; expected {message}")
 
