@@ -404,6 +404,25 @@ def test_an_all_reduce_of_zeros_around_a_part_does_an_all_gathers_work() -> None
     assert one.instead == (("all_gather", "fsdp", 192),)
 
 
+def test_each_array_of_one_all_reduce_does_its_own_work() -> None:
+    """Of zeros around a part a gather, in the type that comes out (16 x 8 x 2 = 256 B, 3/4 of it,
+    though 512 B of fp32 are sent); of one used in parts a scatter; of one used whole a sum."""
+    lines = f"""  %zero = f32[] constant(0)
+  %zeros = f32[16,8]{{1,0}} broadcast(%zero), dimensions={{}}
+  %f = f32[4,8]{{1,0}} convert(%p)
+  %own = f32[16,8]{{1,0}} dynamic-update-slice(%zeros, %f, %i, %o)
+  %all = (bf16[16,8]{{1,0}}, bf16[16,8]{{1,0}}, bf16[4,8]{{1,0}}) all-reduce(%own, %x, %p), {SUM}
+  %whole = bf16[16,8]{{1,0}} get-tuple-element(%all), index=0
+  %sum = bf16[16,8]{{1,0}} get-tuple-element(%all), index=1
+  %part = bf16[4,8]{{1,0}} dynamic-slice(%sum, %i, %o), dynamic_slice_sizes={{4,8}}
+  %used = bf16[4,8]{{1,0}} get-tuple-element(%all), index=2
+  ROOT %end = (bf16[16,8]{{1,0}}, bf16[4,8]{{1,0}}, bf16[4,8]{{1,0}}) tuple(%whole, %part, %used)"""
+    (one,) = read_collectives(parse(program(lines, "(bf16[16,8], bf16[4,8], bf16[4,8])")), FOUR)
+    assert one.bytes == 2 * 3 / 4 * (512 + 256 + 64)
+    assert one.instead == (("all_gather", "fsdp", 192), ("reduce_scatter", "fsdp", 192))
+    assert one.own == 2 * 3 / 4 * 64
+
+
 def test_a_gather_that_the_compiler_made_again_is_inserted_and_one_of_them_is_not() -> None:
     groups = "replica_groups={{0,1,2,3}}, dimensions={0}"
     lines = f"""  %g.1 = bf16[16,8]{{1,0}} all-gather(%p), {groups}

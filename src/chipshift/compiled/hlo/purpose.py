@@ -66,24 +66,27 @@ def in_place_of(
 ) -> tuple[tuple[tuple[str, str, float], ...], float]:
     """What an all-reduce over ``n`` devices does the work of, and the bytes it sends for that.
 
-    A gather of zero-padded parts; a scatter where only a part of the sum is used, over those axes
-    that have as many devices as parts, and then an all-reduce of the part over the others.
+    For each of its arrays: a gather of zero-padded parts, in the type that comes out, as nothing is
+    added up; a scatter where only a part of the sum is used, over those axes that have as many
+    devices as parts, and then an all-reduce of the part over the others.
     """
     sizes = [sum(shape.bytes for shape in result(computation, name)) for name in one.operands]
-    if zero_padded(module, computation, one):
-        whole = float(sum(sizes))
-        return (("all_gather", axis, whole * (n - 1) / n),), sent_bytes("all_reduce", whole, n)
+    kept = parts_kept(module, computation, one)
     found: list[tuple[str, str, float]] = []
     spent = 0.0
-    for size, parts in zip(sizes, parts_kept(module, computation, one), strict=False):
+    for name, shape, size, parts in zip(one.operands, one.shapes, sizes, kept, strict=False):
         over = mesh.part(axis, parts) if parts > 1 else ""
-        if not over:
+        if zero_padded(module, computation, name):
+            found.append(("all_gather", axis, shape.bytes * (n - 1) / n))
+        elif over:
+            found.append(("reduce_scatter", over, sent_bytes("reduce_scatter", size, parts)))
+            if n > parts:
+                rest = "+".join(each for each in axis.split("+") if each not in over.split("+"))
+                left = sent_bytes("all_reduce", size / parts, n // parts)
+                found.append(("all_reduce", rest, left))
+        else:
             continue
         spent += sent_bytes("all_reduce", size, n)
-        found.append(("reduce_scatter", over, sent_bytes("reduce_scatter", size, parts)))
-        if n > parts:
-            rest = "+".join(name for name in axis.split("+") if name not in over.split("+"))
-            found.append(("all_reduce", rest, sent_bytes("all_reduce", size / parts, n // parts)))
     return tuple(found), spent
 
 
@@ -99,9 +102,9 @@ def parts_kept(module: Module, computation: Computation, one: Instruction) -> li
     return found
 
 
-def zero_padded(module: Module, computation: Computation, one: Instruction) -> bool:
-    """Whether an all-reduce's operands are zeros with the device's own part put in."""
-    return all(_updated(module, computation, name, DEPTH) for name in one.operands)
+def zero_padded(module: Module, computation: Computation, operand: str) -> bool:
+    """Whether an operand of an all-reduce is zeros with the device's own part put in."""
+    return _updated(module, computation, operand, DEPTH)
 
 
 def _uses(
