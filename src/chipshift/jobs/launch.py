@@ -15,6 +15,7 @@ from chipshift.jobs.context import Context
 from chipshift.jobs.draft import Draft
 from chipshift.jobs.job import Given, Understood
 from chipshift.jobs.settings import Setting, as_integer
+from chipshift.jobs.shell.lex import CLOSE, OPEN
 from chipshift.jobs.shell.loops import UNKNOWN
 from chipshift.jobs.shell.resolve import ARGUMENTS, Command, Resolved, resolve
 from chipshift.jobs.shell.values import Environment, Field
@@ -84,7 +85,25 @@ def read_launch(source: Source, context: Context) -> Launch:
     launch = Launch(found, options)
     for command in found.commands:
         launch.options = {**_options(launcher_words(command)), **launch.options}
+    for name, value in _included(launch.options).items():
+        launch.options.setdefault(name, value)
     return launch
+
+
+def _included(options: Mapping[str, Field]) -> dict[str, Field]:
+    """DeepSpeed's ``--include worker-0:0,1@worker-1:0,1``: hosts, and each one's devices.
+
+    Source: DeepSpeed, "Getting Started", Resource Configuration (multi-node), 2026.
+    """
+    named = options.get("include")
+    if named is None or named.unknown or not named.plain:
+        return {}
+    hosts = [host.partition(":") for host in named.plain.split("@")]
+    counts = {len([slot for slot in slots.split(",") if slot]) for _, _, slots in hosts}
+    found = {"nnodes": Field(str(len(hosts)), named.line, named.soft)}
+    if len(counts) == 1 and counts != {0}:  # a host alone, or ``localhost:``, gives all it has
+        found["num_gpus"] = Field(str(counts.pop()), named.line, named.soft)
+    return found
 
 
 def _options(words: Iterable[Field]) -> dict[str, Field]:
@@ -288,6 +307,14 @@ def settling(name: str, environment: Environment | None) -> str:
     """The ``--set`` that would settle a variable: the script's arguments, or its conditions'."""
     if environment is None or (name in environment.unset and not name.isdecimal()):
         return ""
+    if name.startswith("("):  # what a program would print: the variable that takes it
+        taking = [
+            variable
+            for variable, value in environment.variables.items()
+            if isinstance(value, Field) and value.plain == f"{OPEN}{name}{CLOSE}"
+        ]
+        if taking:
+            return f"--set {taking[0]}=..."
     needed = [one for one in environment.unset if one.isdecimal()]
     if not name.isdecimal() and not needed:
         return ""

@@ -89,7 +89,41 @@ def _arguments(nodes: list[ast.AST]) -> dict[str, Any]:
                 found[key] = value
         elif name and "required" not in given and kind in ("", "store"):
             found.setdefault(key, Absent(f"args.{key}"))
+    return _fields(nodes) | found
+
+
+PARSERS = ("HfArgumentParser", "TrlParser", "H4ArgumentParser")
+
+
+def _fields(nodes: list[ast.AST]) -> dict[str, Any]:
+    """Defaults of the data classes whose fields a HfArgumentParser takes as arguments."""
+    parsed = {
+        one.id
+        for node in nodes
+        if isinstance(node, ast.Call) and dotted(node.func).rsplit(".", 1)[-1] in PARSERS
+        for one in ast.walk(node)
+        if isinstance(one, ast.Name)
+    }
+    found: dict[str, Any] = {}
+    for node in nodes:
+        if not isinstance(node, ast.ClassDef) or node.name not in parsed:
+            continue
+        for line in node.body:
+            if not isinstance(line, ast.AnnAssign) or not isinstance(line.target, ast.Name):
+                continue
+            value = _default_of(line.value)
+            if value is None:
+                found.setdefault(line.target.id, Absent(f"args.{line.target.id}"))
+            elif not isinstance(value, Unknown):
+                found.setdefault(line.target.id, value)
     return found
+
+
+def _default_of(value: ast.AST | None) -> Any:
+    """``4`` of ``n: int = 4`` and of ``n: int = field(default=4)``; None where there is none."""
+    if isinstance(value, ast.Call) and dotted(value.func).rsplit(".", 1)[-1] == "field":
+        value = next((k.value for k in value.keywords if k.arg == "default"), None)
+    return None if value is None else evaluate(value, Module())
 
 
 def _parameters(nodes: list[ast.AST], file: str, known: Module) -> dict[str, Setting]:

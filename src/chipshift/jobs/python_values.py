@@ -19,10 +19,12 @@ LONGEST_TEXT = 1_000
 """Of a string that a script joins from parts; none that names something is longer."""
 PARSED = (
     *("args", "hparams", "opt", "opts", "flags", "FLAGS", "config", "cfg", "self.args"),
-    *("cli_args", "parsed_args"),
+    *("cli_args", "parsed_args", "script_args", "script_arguments", "training_args", "model_args"),
+    *("data_args", "sft_args", "custom_args"),
     *("self.hparams", "self.config", "self.cfg"),
 )
-"""What scripts call the outcome of ``parse_args()``, and a module its own hyperparameters."""
+"""What scripts call the outcome of ``parse_args()`` or ``parse_args_into_dataclasses()``, and a
+module its own hyperparameters."""
 
 
 ENVIRONMENT = ("os.environ.get", "os.getenv", "environ.get", "getenv")
@@ -64,7 +66,8 @@ class Module:
         line: of the function's ``def``.
         imported: what ``from x import a as b`` calls b, by the name it bears here.
         origin: the x of it.
-        arguments: defaults of the command line's own arguments (``add_argument``), by name.
+        arguments: defaults of the command line's own arguments (``add_argument``, or fields of a
+            data class that a HfArgumentParser is given), by name.
     """
 
     constants: dict[str, Setting] = field(default_factory=dict)

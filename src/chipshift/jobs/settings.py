@@ -303,9 +303,10 @@ def wrong(key: str, setting: Setting, expected: str, hint: str = "") -> InputErr
     found, names = _shown(setting.value), unset_names(setting.value)
     if names:
         name = names[0]
-        what = "nothing sets" if name.isidentifier() or name.isdigit() else "only a run could tell"
-        variable = name if name.isidentifier() else key
-        by = getattr(setting.value, "settling", "") or f"--set {variable}=..."
+        variable = re.fullmatch(r"[A-Za-z_]\w*", name) is not None
+        what = "nothing sets" if variable or name.isdigit() else "only a run could tell"
+        variable_or_key = name if variable else key
+        by = getattr(setting.value, "settling", "") or f"--set {variable_or_key}=..."
         return InputError(
             f"{setting.where}: {key} is {found}, which {what}; expected {expected}, such as by {by}"
         )

@@ -201,9 +201,10 @@ def _adapters(draft: Draft) -> None:
         for name in saved_beside(model, lora):
             draft.note("modules_to_save", name, "only an embedding and a head are counted in full")
         draft.note("trained parameters", f"{trained:,}", "adapters and modules saved in full")
-    draft.put("trainable_fraction", _like(stated, min(1.0, max(share, 1e-9))))
+    shown = stated if isinstance(stated, Given) else Given(stated.value, draft.file)
+    draft.put("trainable_fraction", _like(shown, min(1.0, max(share, 1e-9))))
     if share < 1:
-        draft.put("adapters", _like(stated, beside))
+        draft.put("adapters", _like(shown, beside))
 
 
 ALL = "q k v o gate up down"

@@ -6,6 +6,7 @@ reference, 2026; LLaMA-Factory, "Arguments", 2026.
 
 from __future__ import annotations
 
+import re
 from typing import Any
 
 from chipshift.jobs.job import Given
@@ -13,7 +14,7 @@ from chipshift.jobs.settings import Sheet
 from chipshift.models.lora import ALL_LINEAR, read_lora
 
 PEFT_KEYS = {
-    "target_modules": ("lora_target_modules", "lora_target", "target_modules"),
+    "target_modules": ("lora_target_modules", "lora_target", "target_modules", "trainable"),
     "modules_to_save": ("lora_modules_to_save", "additional_target", "modules_to_save"),
     "layers_to_transform": ("peft_layers_to_transform", "lora_layers_to_transform"),
     "exclude_modules": ("lora_exclude_modules",),
@@ -22,6 +23,10 @@ PEFT_KEYS = {
     "use_dora": ("use_dora", "peft_use_dora", "lora_use_dora"),
 }
 """PEFT's names of an adapter's settings, and what TRL, axolotl and LLaMA-Factory call them."""
+USED = ("use_peft", "use_lora", "use_peft_lora")
+"""Switches of adapters; all but the first are names that training scripts give them."""
+NAMED = ("peft_config_path", "lora_config_path", "peft_config", "lora_config", "peft_path")
+"""Keys that name an adapter's settings in a file of its own."""
 FULL = ("full", "none", "", "no", "false")
 _PATTERN = frozenset("()|*^$+?\\")
 
@@ -29,7 +34,11 @@ _PATTERN = frozenset("()|*^$+?\\")
 def _peft_keys(sheet: Sheet) -> dict[str, Any]:
     """The adapter's settings under PEFT's names; names with commas between them as a list."""
     keys: dict[str, Any] = {}
-    for key, spellings in PEFT_KEYS.items():
+    spelt = dict(PEFT_KEYS)
+    trainable = sheet.settings.get("trainable")  # Chinese-LLaMA-Alpaca's; a switch elsewhere
+    if trainable is not None and not re.search(r"proj|,|_", str(trainable.value)):
+        spelt["target_modules"] = spelt["target_modules"][:-1]
+    for key, spellings in spelt.items():
         if key == "use_dora":
             on = sheet.boolean(*spellings, into="magnitudes trained apart (DoRA)")
             keys[key] = on is not None and on.value
@@ -61,12 +70,16 @@ def put_adapters(sheet: Sheet) -> None:
     draft = sheet.draft
     kinds = ("adapter", "finetuning_type", "peft_type", "tuner_type", "train_type", "sft_type")
     adapter = sheet.text(*kinds, into="adapters")
-    use = sheet.boolean("use_peft", into="adapters")
+    use = sheet.boolean(*USED, into="adapters")
     rank = sheet.integer("lora_r", "lora_rank", "lora_alpha_r", "r", into="rank of the adapters")
     keys = _peft_keys(sheet)
     every = sheet.boolean("lora_target_linear", into="adapters on every matrix")
-    four = sheet.boolean("load_in_4bit", into="frozen weights in 4 bits")
-    eight = sheet.boolean("load_in_8bit", into="frozen weights in 8 bits")
+    four = sheet.boolean(
+        "load_in_4bit", "use_4bit_quantization", "use_4bit", into="frozen weights in 4 bits"
+    )
+    eight = sheet.boolean(
+        "load_in_8bit", "use_8bit_quantization", "use_8bit", into="frozen weights in 8 bits"
+    )
     bits = sheet.integer("quantization_bit", into="bits of the frozen weights")
     on = (adapter is not None and "lora" in adapter.value.lower()) or (use and use.value)
     if adapter is None and use is None and rank is not None:
@@ -85,7 +98,17 @@ def put_adapters(sheet: Sheet) -> None:
     if every and every.value:
         keys["target_modules"] = ALL_LINEAR
     lora = read_lora(keys, stated.file)
-    draft.put("lora", Given(lora, stated.file, stated.line))
+    elsewhere = sheet.raw(*NAMED) if rank is None else None
+    if elsewhere is None:
+        draft.put("lora", Given(lora, stated.file, stated.line))
+        if rank is None:
+            draft.note("adapters", f"rank {lora.rank}", "PEFT's default: no rank is given")
+    else:  # the file itself, given beside, says it, and must win
+        key, setting = elsewhere
+        sheet.record(key, setting, "adapters, by their own file")
+        why = f"PEFT's defaults; {key} names another file: give its adapter_config.json too"
+        draft.assume("lora", lora, why)
+        draft.note("adapters", f"rank {lora.rank}", why)
     narrow = (four and four.value) or (bits and bits.value <= 4)
     if narrow or (eight and eight.value) or bits:
         quantised = four or eight or bits

@@ -22,7 +22,7 @@ from chipshift.jobs.readers.adapter_keys import put_adapters
 from chipshift.jobs.readers.optimizer_name import put_optimizer_named
 from chipshift.jobs.readers.parallelism_config import put_sequence_parallel
 from chipshift.jobs.readers.preference_keys import put_loss
-from chipshift.jobs.settings import Setting, Sheet, as_boolean, unset_names
+from chipshift.jobs.settings import Setting, Sheet, as_boolean, as_integer, unset_names
 
 MICRO = ("per_device_train_batch_size", "per_gpu_train_batch_size", "micro_batch_size")
 LENGTHS = (
@@ -30,6 +30,9 @@ LENGTHS = (
     *("model_max_length", "max_source_length", "seq_length", "seq_len"),
 )
 MODELS = ("model_name_or_path", "model_id", "base_model", "model_name", "model", "model_path")
+
+ENCODED = re.compile(r"t5|bart|pegasus|marian|nllb|m2m|ul2|whisper", re.I)
+"""Models whose encoder has the prompt and whose decoder has the answer."""
 
 VERSION = re.compile(
     r"[-_](?:\d{4}|v\d+(?:\.\d+)?|fp8|awq|gptq|int[48]|bnb[-_]4bit|checkpoints)$", re.I
@@ -75,7 +78,7 @@ def put_model_named(draft: Draft, name: str, setting: Setting) -> None:
     """As ``put_model``, for a name found anywhere."""
     from chipshift.models.preset import preset
 
-    for spelling in (name, VERSION.sub("", name)):
+    for spelling in (name, VERSION.sub("", name), name.replace("___", ".")):
         try:
             draft.put("model", Given(preset(spelling), setting.file, setting.line))
             return
@@ -93,7 +96,27 @@ def put_batch(sheet: Sheet, default_micro: int = 8) -> None:
     steps = sheet.integer("gradient_accumulation_steps", into="accumulation", none=("auto",))
     draft.put("accumulation", steps)
     draft.assume("accumulation", 1, "the trainer's default of no accumulation")
-    draft.put("seq_len", sheet.integer(*LENGTHS, into="sequence length", high=10**9))
+    if not _two_lengths(sheet):
+        draft.put("seq_len", sheet.integer(*LENGTHS, into="sequence length", high=10**9))
+
+
+def _two_lengths(sheet: Sheet) -> bool:
+    """A decoder given a prompt's and an answer's length sees one after the other; whether so."""
+    source = sheet.settings.get("max_source_length")
+    target = sheet.settings.get("max_target_length")
+    if source is None or target is None or any(k in sheet.settings for k in LENGTHS[:-3]):
+        return False
+    names = [str(sheet.settings[key].value) for key in MODELS if key in sheet.settings]
+    lengths = as_integer(source.value), as_integer(target.value)
+    if None in lengths or any(ENCODED.search(name) for name in names):
+        return False
+    draft, whole = sheet.draft, sum(length or 0 for length in lengths)
+    for key in ("max_source_length", "max_target_length"):
+        sheet.taken.add(key)
+        sheet.record(key, sheet.settings[key], "part of the sequence length")
+    draft.put("seq_len", Given(whole, source.file, source.line))
+    draft.note("sequence length", whole, "max_source_length + max_target_length, in one sequence")
+    return True
 
 
 def put_precision(sheet: Sheet) -> None:
@@ -113,6 +136,8 @@ def put_precision(sheet: Sheet) -> None:
     loaded = sheet.text("torch_dtype", "dtype", "bnb_4bit_compute_dtype", into="dtype loaded")
     if loaded is not None and (held := dtype_of(loaded.value)):
         draft.put("loaded", Given(held, loaded.file, loaded.line))
+    elif loaded is not None and loaded.value.lower() == "auto":
+        draft.assume("loaded", "bf16", f"{loaded.value}: the checkpoint's own dtype, bf16 in most")
     draft.assume("mixed", "no", "neither bf16 nor fp16 is on")
     draft.assume("loaded", "fp32", "Transformers' default torch_dtype")
 
@@ -337,6 +362,8 @@ def put_ignored(sheet: Sheet, more: tuple[str, ...] = ()) -> None:
     sheet.ignore(
         ("neft*", "lora_dropout", "lora_fan_in_fan_out"), False, "does not change time or memory"
     )
+    why = "Spectrum trains a part of the weights only: all of them were taken"
+    sheet.ignore(("spectrum_*",), True, why)
     sheet.ignore((*QUIET, *more), False, "does not change the time or memory of a step")
 
 

@@ -13,7 +13,7 @@ from chipshift.errors import InputError
 from chipshift.jobs import json_lines, python_tree
 from chipshift.jobs.context import Context
 from chipshift.jobs.draft import Draft
-from chipshift.jobs.job import Given
+from chipshift.jobs.job import Given, Ignored
 from chipshift.jobs.launch import (
     as_settings,
     program_words,
@@ -22,15 +22,16 @@ from chipshift.jobs.launch import (
     read_launch,
     unsettled,
 )
+from chipshift.jobs.python_values import Absent
 from chipshift.jobs.readers import deepspeed_chat
 from chipshift.jobs.readers.accelerate_command import launched
-from chipshift.jobs.readers.hf_args import fill, put_ignored, stack_of, take
+from chipshift.jobs.readers.hf_args import LENGTHS, fill, put_ignored, stack_of, take
 from chipshift.jobs.readers.preference_keys import put_configured, put_program
 from chipshift.jobs.readers.ray_train import put_workers, take_workers
 from chipshift.jobs.readers.script_model import put_built_model, script_model
 from chipshift.jobs.readers.yaml_sheet import yaml_sheet
 from chipshift.jobs.recognise import is_python
-from chipshift.jobs.settings import Setting, Sheet, flatten
+from chipshift.jobs.settings import Setting, Sheet, flatten, unset_names
 from chipshift.jobs.shell.resolve import Command
 from chipshift.jobs.source import Source
 
@@ -121,7 +122,12 @@ def _script(source: Source, context: Context, draft: Draft) -> Sheet:
     settings: dict[str, Setting] = {}
     for call in module.calls:
         last = call.name.rsplit(".", 1)[-1]
-        if last == "from_pretrained":
+        if last == "from_pretrained" and "ForSequenceClassification" in call.name:
+            settings.update({k: v for k, v in call.keywords.items() if k in _LOADING})
+            head = "a classification head: the vocabulary's is counted, but of a reward model"
+            ignored = Ignored(call.name, source.path, call.line, True, head)
+            draft.ignored.append(ignored)
+        elif last == "from_pretrained":
             settings.update({k: v for k, v in call.keywords.items() if k in _LOADING})
         elif last == "LoraConfig":
             settings.update({f"lora_{key}": value for key, value in call.keywords.items()})
@@ -133,6 +139,14 @@ def _script(source: Source, context: Context, draft: Draft) -> Sheet:
         ):
             settings.update(call.keywords)
             put_configured(draft, call.name, call.line)
+        elif last in TRAINERS:
+            settings.update({k: v for k, v in call.keywords.items() if k in _TRAINERS_OWN})
+            if last == "RewardTrainer":
+                put_configured(draft, "RewardConfig", call.line)
+    for key in ("deepspeed", "fsdp"):  # an argument of the script that is None by default
+        if key in settings and isinstance(settings[key].value, Absent):
+            del settings[key]
+    _declared(settings, module, source.path)
     model = script_model(module, source.path)
     if model is not None and not put_built_model(draft, module, context):
         settings.setdefault("model_name_or_path", model)
@@ -153,4 +167,22 @@ def _script(source: Source, context: Context, draft: Draft) -> Sheet:
     return Sheet(flat, draft)
 
 
+def _declared(settings: dict[str, Setting], module: python_tree.Module, path: str) -> None:
+    """The length that the script's own arguments declare, where nothing it calls is given one."""
+    if any(_told(settings[key]) for key in LENGTHS if key in settings):
+        return
+    for key in LENGTHS:
+        value = module.arguments.get(key)
+        if isinstance(value, int) and not isinstance(value, bool):
+            settings[key] = Setting(value, path)
+            return
+
+
+def _told(setting: Setting) -> bool:
+    return setting.value is not None and not unset_names(setting.value)
+
+
+TRAINERS = ("SFTTrainer", "DPOTrainer", "KTOTrainer", "ORPOTrainer", "RewardTrainer")
+_TRAINERS_OWN = ("max_seq_length", "max_length", "packing")
+"""What TRL's trainers took themselves before their configurations did (TRL 0.7 to 0.12, 2024)."""
 _LOADING = ("torch_dtype", "dtype", "attn_implementation", "load_in_4bit", "load_in_8bit")

@@ -187,7 +187,7 @@ def _substitution(text: str, env: Environment, line: int, depth: int) -> Field:
         return inner(match.group(1))
     if match := COUNTED.fullmatch(stripped):
         listed = inner(match["text"])
-        count = str(listed.plain.count(",") + 1)
+        count = str(listed.plain.count(",") + 1 if listed.plain or "wc" in stripped else 0)
         return unresolved(listed.unknown[0], line) if listed.unknown else Field(count, line)
     if match := re.fullmatch(r"expr[ \t]+([^|;&<>\n]+)", stripped):
         return arithmetic(match.group(1).replace("\\", ""), env, line, depth + 1)
@@ -228,7 +228,7 @@ def _variable(part: Part, env: Environment, line: int, depth: int) -> Value:
     value = env.get(name)
     if isinstance(value, list):
         return _array(value, part, env, line, depth)
-    empty = value is None or not value.plain
+    empty = value is None or not value.plain or _only_unset(value)
     if (op.startswith(":") and op[1:2] in ("-", "=", "+", "?")) or op in ("-", "=", "+", "?"):
         missing = empty if op.startswith(":") else value is None
         return _defaulted(part, op[-1], None if missing else value, name, env, line, depth)
@@ -243,6 +243,13 @@ def _variable(part: Part, env: Environment, line: int, depth: int) -> Value:
     if op and part.argument is not None:
         return _edited(value, op, part.argument, env, depth)
     return value
+
+
+def _only_unset(value: Field) -> bool:
+    """``X=$4`` with no fourth argument: empty in a shell, so that ``${X:-1}`` is the default."""
+    names = value.unknown
+    variables = all(re.fullmatch(r"[A-Za-z_]\w*|\d+", name) for name in names)
+    return bool(names) and variables and not value.empty_unknown
 
 
 def _array(value: list[Field], part: Part, env: Environment, line: int, depth: int) -> Value:
