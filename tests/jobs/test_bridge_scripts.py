@@ -236,3 +236,97 @@ trainer = nl.Trainer(devices=8, num_nodes=1)
 data = llm.MockDataModule(seq_length=2048, global_batch_size=16, micro_batch_size=1)
 """
     assert read(tmp_path, text).model.name == name
+
+
+LAUNCHER = """import argparse
+import nemo_run as run
+
+
+def main():
+    parser = argparse.ArgumentParser()
+    parser.add_argument("--script", required=True)
+    parser.add_argument("--nodes", type=int, default=1)
+    parser.add_argument("--devices", type=int, default=8)
+    args, more = parser.parse_known_args()
+    task = run.Script(path=args.script, args=more)
+    executor = run.SlurmExecutor(nodes=args.nodes, gpus_per_node=args.devices, exclusive=True)
+    with run.Experiment("x") as exp:
+        exp.add(task, executor=executor)
+
+
+if __name__ == "__main__":
+    main()
+"""
+QUICK = """from megatron.bridge.recipes.llama import llama32_1b_pretrain_config
+from megatron.bridge.training.pretrain import pretrain
+
+cfg = llama32_1b_pretrain_config()
+cfg.train.global_batch_size = 48
+pretrain(cfg)
+"""
+
+
+def files(folder: Path, **texts: str) -> list[str]:
+    for name, text in texts.items():
+        (folder / name.replace("__", ".")).write_text(text)
+    return [str(folder / name.replace("__", ".")) for name in texts]
+
+
+def test_a_launcher_alone_names_the_file_that_holds_the_job(tmp_path: Path) -> None:
+    with pytest.raises(InputError, match=r"NeMo-Run.*expected the training script") as refusal:
+        read_job(files(tmp_path, launch__py=LAUNCHER))
+    assert "num-layers" not in str(refusal.value)
+
+
+@pytest.mark.parametrize(("words", "devices"), [("--nodes 2", 16), ("--nodes 3 --devices 4", 12)])
+def test_a_launcher_s_command_gives_the_machine_of_the_script_it_submits(
+    tmp_path: Path, words: str, devices: int
+) -> None:
+    command = f"#!/bin/bash\npython launch.py --script quick.py {words}\n"
+    paths = files(tmp_path, go__sh=command, launch__py=LAUNCHER, quick__py=QUICK)
+    job = read_job(paths)
+    # nodes times the 8 devices of a node that are the launcher's default, or those of the command
+    assert job.plan is not None and job.plan.value.dp == devices
+
+
+def test_devices_that_a_launcher_states_overrule_the_recipe_s_name(tmp_path: Path) -> None:
+    # the recipe's name says one H100; torchrun starts 2 nodes of 8
+    command = "#!/bin/bash\ntorchrun --nnodes=2 --nproc_per_node=8 quick.py\n"
+    job = read_job(files(tmp_path, go__sh=command, quick__py=QUICK))
+    assert job.machine is not None and job.machine.value == "h100*16"
+
+
+DISTILL = """from megatron.bridge import AutoBridge
+from megatron.bridge.models.distillation_provider import convert_to_distillation_provider
+from megatron.bridge.recipes.llama import llama32_1b_pretrain_config, llama32_3b_pretrain_config
+
+cfg = llama32_1b_pretrain_config()
+teacher_cfg = llama32_3b_pretrain_config()
+teacher_cfg.model = AutoBridge.from_hf_pretrained("meta-llama/Llama-3.2-3B").to_megatron_provider()
+teacher_cfg.train.micro_batch_size = 4
+cfg.train.global_batch_size = 16
+cfg.model = convert_to_distillation_provider(cfg.model, teacher_cfg.model, None)
+"""
+
+
+def test_a_teacher_is_said_with_its_size_and_sets_nothing_of_the_student(tmp_path: Path) -> None:
+    job = read(tmp_path, DISTILL)
+    assert job.model.n_layers == 16  # Llama 3.2 1B; the teacher has 28
+    assert job.plan is not None and job.plan.value.microbatch == 1
+    why = said(job)["teacher"]
+    # 3.2127 B parameters of 2 bytes; 3.2127 / (3 × 1.2358) of the student's step
+    assert "meta-llama/Llama-3.2-3B" in why and "6.43 GB" in why and "87%" in why
+
+
+def test_a_teacher_of_no_known_model_is_said_too(tmp_path: Path) -> None:
+    text = DISTILL.replace("meta-llama/Llama-3.2-3B", "someone/Other").replace(
+        "teacher_cfg = llama32_3b_pretrain_config()", "teacher_cfg = make()"
+    )
+    assert said(read(tmp_path, text))["teacher"].endswith("not counted: someone/Other")
+
+
+def test_settings_of_a_teacher_in_the_yaml_beside_are_not_the_student_s(tmp_path: Path) -> None:
+    laid = "model:\n  tensor_model_parallel_size: 2\n  teacher:\n    seq_length: 99\n"
+    job = read(tmp_path, DISTILL, ("laid.yaml", laid))
+    assert job.plan is not None and job.plan.value.tp == 2
+    assert job.seq_len.value == 8192  # the recipe's own

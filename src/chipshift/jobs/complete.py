@@ -303,9 +303,15 @@ def _precision(draft: Draft) -> Stated[Precision]:
 
 
 def _devices_of_nodes(draft: Draft) -> None:
-    """Devices = nodes × devices a node, where the file gives both and not the product."""
+    """Devices = nodes × devices a node, where the file gives both and not the product.
+
+    A launcher that states the devices of a node overrules what a recipe's name tells.
+    """
     nodes, each = draft.values.get("nodes"), draft.values.get("devices_per_node")
-    if "devices" in draft.values or nodes is None or each is None:
+    total = draft.values.get("devices")
+    if nodes is None or each is None:
+        return
+    if total is not None and not (isinstance(total, Assumed) and isinstance(each, Given)):
         return
     count = nodes.value * each.value
     if isinstance(nodes, Given):

@@ -13,6 +13,7 @@ from chipshift.jobs.context import Context
 from chipshift.jobs.draft import Draft, join
 from chipshift.jobs.job import Given, TrainJob
 from chipshift.jobs.overrides import Overrides
+from chipshift.jobs.readers.bridge_script import starts_bridge
 from chipshift.jobs.recognise import recognise
 from chipshift.jobs.source import Source, load
 from chipshift.jobs.stated_model import stated_model
@@ -115,7 +116,10 @@ def read_draft(source: Source, context: Context) -> Draft:
     """
     if context.reading.count(source.path) > 1:  # a manifest's own script bears its name once more
         raise InputError(f"{source.path} starts itself; expected another file")
-    reader = importlib.import_module(f"chipshift.jobs.readers.{recognise(source)}")
+    form = recognise(source)
+    if form == "megatron" and starts_bridge(source, context):
+        form = "wrapper"  # the arguments are those of the script that it starts
+    reader = importlib.import_module(f"chipshift.jobs.readers.{form}")
     context.reading.append(source.path)
     try:
         draft: Draft = reader.read(source, context)

@@ -28,6 +28,7 @@ from chipshift.jobs.readers.bridge_shape import (
     is_shape,
     put_shape,
 )
+from chipshift.jobs.readers.bridge_teacher import conversion, of_teacher, say_teacher
 from chipshift.jobs.readers.bridge_unseen import put_arguments, say_unseen, untold
 from chipshift.jobs.readers.bridge_walk import Assigned, Called
 from chipshift.jobs.readers.hf_args import put_model_named
@@ -82,13 +83,17 @@ def read_recipe(source: Source, context: Context) -> Draft:
     here, walk = followed(source, module, context)
     _named_machine(draft, here)
     found = _Found(draft, name=here)
+    made = conversion(walk.events)
     for event in walk.events:
+        if of_teacher(event.path if isinstance(event, Assigned) else event.into, made):
+            continue
         if isinstance(event, Assigned):
             _assigned(found, event)
         else:
             _called(found, event.call, module, event.into)
     for path, setting in overrides_beside(context).items():
-        _assigned(found, Assigned(path, setting))
+        if not of_teacher(path, made):
+            _assigned(found, Assigned(path, setting))
     settings = found.settings
     named = settings.get("recompute-modules")
     if named is not None and "recompute-granularity" not in settings:
@@ -109,6 +114,7 @@ def read_recipe(source: Source, context: Context) -> Draft:
     for key, setting in found.untold.items():
         if not any(given.rsplit(".", 1)[-1] == key for given in context.overrides.given):
             draft.ignored.append(untold(key, setting))
+    say_teacher(draft, walk.events)
     say_unseen(draft, walk, module, context)
     return draft
 

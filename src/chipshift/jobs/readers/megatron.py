@@ -48,9 +48,6 @@ OTHER_PROGRAMS = re.compile(
 BERT_TASKS = ("MNLI", "QQP", "RACE", "ICT-ZEROSHOT-NQ", "RETRIEVER-EVAL", "RET-FINETUNE-NQ")
 """``--task`` of Megatron-LM's tasks/main.py, which fine-tunes a BERT for them."""
 
-BRIDGE = re.compile(r"^[ \t]*(?:from|import)[ \t]+(?:megatron\.bridge|nemo\b)", re.M)
-"""A Megatron-Bridge or NeMo 2 script, whose own arguments are followed."""
-
 QUIET_NAMES = re.compile(r"WANDB|TOKEN|KEY|LOG|DEBUG|PATH|DIR|PROFILE|CKPT")
 BF16_WHY = (
     "Megatron keeps bf16 weights, fp32 main gradients, fp32 master weights and fp32 moments "
@@ -66,10 +63,6 @@ def read(source: Source, context: Context) -> Draft:
     """Read one script; see ``readers/__init__``."""
     draft = Draft(source.path, "megatron", uneven_pp=False, kv_replicated=True)
     launch = read_launch(source, context)
-    if _starts_given(launch, context):
-        from chipshift.jobs.readers import wrapper  # which reads Bridge by way of this module
-
-        return wrapper.read(source, context)
     words = training_command(launch, source.path)
     program = next(
         (w.plain for c in launch.found.commands for w in c.words if OTHER_PROGRAMS.search(w.plain)),
@@ -92,13 +85,6 @@ def read(source: Source, context: Context) -> Draft:
             say_untrained(draft, [word.plain for word in command.words], command.line)
     fill(sheet, context.model_named or bool(program))
     return draft
-
-
-def _starts_given(launch: Launch, context: Context) -> bool:
-    """Whether a command starts a Megatron-Bridge script that was given too."""
-    names = [word.plain.rsplit("/", 1)[-1] for c in launch.found.commands for word in c.words]
-    given = [context.beside[name] for name in names if name in context.beside]
-    return any(one.path.endswith(".py") and BRIDGE.search(one.text) for one in given)
 
 
 def fill(sheet: Sheet, model_named: bool, framework: str = "Megatron-LM") -> None:

@@ -14,6 +14,8 @@ from chipshift.jobs.draft import Draft
 from chipshift.jobs.job import Given, Ignored
 from chipshift.jobs.loss import HOST
 from chipshift.jobs.readers.bridge import read_recipe
+from chipshift.jobs.readers.bridge_launcher import read_launcher
+from chipshift.jobs.readers.bridge_script import is_launcher
 from chipshift.jobs.readers.hf_args import put_model_named
 from chipshift.jobs.readers.megatron_core import PASSED, RENAMED, fill, pass_on, put_precision
 from chipshift.jobs.readers.preference_keys import say_sampled
@@ -50,6 +52,8 @@ _OTHER = re.compile(r"bert|mt5|t5|clip|vit|neva|diffusion|imagen|dreambooth|retr
 
 def read(source: Source, context: Context) -> Draft:
     """Read one file; see ``readers/__init__``."""
+    if is_launcher(source):
+        return read_launcher(source, context)
     if re.search(r"^\s*(?:import|from)\s+\w", source.text, re.M):
         return read_recipe(source, context)
     draft = Draft(source.path, "nemo", uneven_pp=False)

@@ -22,7 +22,7 @@ from chipshift.jobs.launch import (
 from chipshift.jobs.overrides import Overrides
 from chipshift.jobs.readers.accelerate_command import launched
 from chipshift.jobs.readers.bridge_scope import is_overrides
-from chipshift.jobs.readers.megatron import BRIDGE
+from chipshift.jobs.readers.bridge_script import is_bridge, is_launcher
 from chipshift.jobs.readers.preference_keys import put_program
 from chipshift.jobs.recognise import recognise
 from chipshift.jobs.settings import unset_names
@@ -77,7 +77,8 @@ def _named(command: Command, launch: Launch, context: Context, file: str) -> lis
         for word in command.words
         if (match := _PAIR.match(word.plain)) and not QUIET.match(match.group(1))
     }
-    if any(source is not None and BRIDGE.search(source.text) for _, source in sources):
+    given = [source for _, source in sources if source is not None]
+    if any(is_bridge(source) or is_launcher(source) for source in given):
         pairs |= _options(command)
     texts = {key: text for key, (text, _) in pairs.items()}
     places = {key: (file, line) for key, (_, line) in pairs.items()}
