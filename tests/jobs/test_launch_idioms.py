@@ -202,3 +202,79 @@ def test_lengths_that_trls_trainers_took_themselves(tmp_path: Path) -> None:
     found = job(tmp_path, text, "train.py")
     assert found.seq_len.value == 768
     assert "packed_documents" in [flag.kind for flag in found.flags]
+
+
+AXOLOTL = """
+base_model: meta-llama/Llama-3.1-8B
+sequence_len: 8192
+micro_batch_size: 1
+context_parallel_size: 4
+sample_packing: PACKED
+"""
+
+
+@pytest.mark.parametrize(
+    "packed, more, kind",
+    [
+        ("true", "", "allgather"),
+        ("false", "", "ring"),
+        ("false", "ring_attn_func: varlen_llama3\n", "allgather"),
+        ("true", "ring_attn_func: batch_ring\n", "ring"),
+    ],
+)
+def test_axolotls_exchange_of_context_parallelism(
+    tmp_path: Path, packed: str, more: str, kind: str
+) -> None:
+    found = job(tmp_path, AXOLOTL.replace("PACKED", packed) + more)
+    assert plan_on(found, "h100*8").cp_kind == kind
+
+
+NANOGPT = """
+block_size = 512
+batch_size = 64
+n_layer = 8
+n_head = 8
+n_embd = 512
+use_rope = False
+use_moe = True
+optimizer = raw_model.configure_optimizers(weight_decay)
+t1 = time.time()
+"""
+
+
+def test_a_forks_switch_that_is_off_changes_no_model(tmp_path: Path) -> None:
+    found = job(tmp_path, NANOGPT, "config.py")
+    assert [i.key for i in found.ignored if i.matters] == ["use_moe"]
+    assert found.optimizer.value == "adamw"
+
+
+MAXTEXT = """#!/bin/bash
+MODEL=""
+python MaxText/train.py MaxText/configs/NAME per_device_batch_size=4 max_target_length=2048 \\
+  ici_fsdp_parallelism=8 run_name=x
+"""
+
+
+def test_maxtexts_own_yaml_that_is_not_beside_is_asked_for(tmp_path: Path) -> None:
+    text = MAXTEXT.replace("NAME", "models/gpu/own.yml")
+    with pytest.raises(InputError, match=r"models/gpu/own\.yml, a file not given here"):
+        job(tmp_path, text, "a.sh")
+    named = job(tmp_path, text.replace("run_name=x", "model_name=llama2-7b"), "a.sh")
+    assert [i.key for i in named.ignored if i.matters] == ["own.yml"]
+    (tmp_path / "own.yml").write_text("base_config: base.yml\nmodel_name: llama2-7b\n")
+    (tmp_path / "a.sh").write_text(text)
+    both = read_job([str(tmp_path / "a.sh"), str(tmp_path / "own.yml")])
+    assert both.model.name == "llama-2-7b"
+    assert not [i.key for i in both.ignored if i.matters]
+
+
+def test_a_model_that_a_maxtext_script_takes_from_its_arguments(tmp_path: Path) -> None:
+    text = MAXTEXT.replace("NAME", "base.yml").replace("run_name=x", "model_name=${MODEL}")
+    with pytest.raises(InputError, match=r"a\.sh:4: model_name is .*; expected a model's name"):
+        job(tmp_path, text, "a.sh")
+
+
+def test_a_model_under_a_longer_key(tmp_path: Path) -> None:
+    text = '{"llm_model_name_or_path": "meta-llama/Llama-3.2-1B-Instruct", "bf16": true, '
+    text += '"per_device_train_batch_size": 8, "model_max_length": 2048}'
+    assert job(tmp_path, text, "config.json").model.name == "llama-3.2-1b"

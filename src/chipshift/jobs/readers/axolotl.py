@@ -32,6 +32,7 @@ def read(source: Source, context: Context) -> Draft:
             draft.put(field, size)
     if (legacy := sheet.integer("sequence_parallel_degree", into="cp")) and legacy.value > 1:
         draft.put("cp", legacy)
+    _exchange(sheet)
     version = sheet.settings.get("fsdp_version")
     if version is not None and "fsdp_config" in " ".join(sheet.settings):
         sheet.raw("fsdp_version")
@@ -65,6 +66,22 @@ def read(source: Source, context: Context) -> Draft:
     )
     sheet.close("axolotl")
     return draft
+
+
+def _exchange(sheet: Sheet) -> None:
+    """``ring_attn_func``: Llama 3's gathers keys and values, the batch forms pass them round.
+
+    Source: axolotl, "Sequence Parallelism", and utils/schemas/validation.py, 2026-12.
+    """
+    named = sheet.text("ring_attn_func", into="exchange of context parallelism")
+    if named is not None:
+        kind = "allgather" if "llama3" in named.value.lower() else "ring"
+        sheet.draft.put("cp_kind", Given(kind, named.file, named.line))
+    elif sheet.draft.get("cp"):
+        packing = sheet.settings.get("sample_packing")
+        packed = packing is not None and bool(as_boolean(packing.value))
+        why = "axolotl's default ring_attn_func, " + ("varlen_llama3" if packed else "batch_ring")
+        sheet.draft.assume("cp_kind", "allgather" if packed else "ring", why)
 
 
 def _expert_axis(sheet: Sheet) -> None:

@@ -29,7 +29,10 @@ LENGTHS = (
     *("max_seq_length", "max_length", "sequence_len", "cutoff_len", "block_size", "max_seq_len"),
     *("model_max_length", "max_source_length", "seq_length", "seq_len"),
 )
-MODELS = ("model_name_or_path", "model_id", "base_model", "model_name", "model", "model_path")
+MODELS = (
+    *("model_name_or_path", "model_id", "base_model", "model_name", "model", "model_path"),
+    *("llm_model_name_or_path", "pretrained_model_name_or_path", "base_model_name_or_path"),
+)
 
 ENCODED = re.compile(r"t5|bart|pegasus|marian|nllb|m2m|ul2|whisper", re.I)
 """Models whose encoder has the prompt and whose decoder has the answer."""

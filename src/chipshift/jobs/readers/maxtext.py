@@ -41,6 +41,9 @@ NAMES = {
 }
 """MaxText's names of models that nobody else uses."""
 
+TASK = re.compile(r"(?:base|sft|dpo|grpo|rl|distill)[\w-]*\.ya?ml$")
+"""MaxText's own files of a task, whose model the command names."""
+
 FAMILIES = {
     "llama2": "llama",
     "llama3": "llama",
@@ -110,6 +113,7 @@ def _command(source: Source, context: Context, draft: Draft) -> Sheet:
             "--set for the variable that leads to it"
         )
     say_untrained(draft, *started)
+    best = {**_config(draft, context, *started, "model_name" in best), **best}
     for key in list(context.overrides.given):
         if key in TELLTALES or key in best or key.startswith(("ici_", "dcn_")):
             best[key] = Setting(context.overrides.given[key], "--set", None)
@@ -117,6 +121,24 @@ def _command(source: Source, context: Context, draft: Draft) -> Sheet:
     _cluster(draft, launch)
     put_environment(draft, launch)
     return Sheet(best, draft)
+
+
+def _config(
+    draft: Draft, context: Context, words: list[str], line: int, named: bool
+) -> dict[str, Setting]:
+    """The settings of the command's own YAML where it is given beside; else said to be missing."""
+    path = next((word for word in words if word.endswith((".yml", ".yaml"))), "")
+    name = path.rsplit("/", 1)[-1]
+    if not path:
+        return {}
+    if (beside := context.neighbour(path)) is not None:
+        return yaml_sheet(beside, context, draft).settings
+    if not TASK.match(name):
+        why = "not among the files given: base.yml's values stand for what the command leaves out"
+        draft.ignored.append(Ignored(name, draft.file, line or None, True, why))
+        if not named and not context.model_named:
+            draft.wanted_model = f"the model of {path}, a file not given here"
+    return {}
 
 
 def _trains(words: list[str]) -> bool:
@@ -183,8 +205,10 @@ def _model(sheet: Sheet, context: Context) -> None:
         own_shape = ("base_emb_dim", "base_*_heads", "base_*mlp_dim", "base_num_*", "head_dim")
         sheet.ignore(own_shape, changed, why if changed else "model_name gives the shape")
         return
-    if context.model_named:
+    if context.model_named or draft.wanted_model:
         return
+    if name is not None and not str(name[1].value) and "base_emb_dim" not in sheet.settings:
+        raise wrong(*name, "a model's name", ", which the script takes from its arguments")
     family = FAMILIES.get(block.value.lower() if block else "default")
     if family is None:
         draft.wanted_model = f"a {block.value if block else 'default'} of its own shape"

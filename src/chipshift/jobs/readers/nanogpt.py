@@ -62,6 +62,10 @@ def read(source: Source, context: Context) -> Draft:
     if not sheet.flag("compile", "compile") and "compile" not in settings:
         draft.flag("compile", "compile", "True (the default)", None)
     draft.flag("fused_optimizer", "fused", "True (train.py's, on CUDA)", None)
+    off = [key for key, one in settings.items() if key.startswith("use_") and one.value is False]
+    sheet.ignore(off, False, "a fork's own, and off")
+    loop = [key for key, one in settings.items() if isinstance(one.value, Unknown)]
+    sheet.ignore(loop, False, "a variable of the training loop")
     forks = ("use_*", "moe_*", "*expert*", "*window*", "n_kv*", "num_kv*", "block_linear")
     sheet.ignore(forks, True, "changes nanoGPT's model; --torch reads the module as it is")
     sheet.ignore(QUIET, False, "does not change the time or memory of a step")
@@ -85,6 +89,10 @@ KINDS = (("moonlight", "muon"), *OPTIMIZERS)
 
 def _optimizer(sheet: Sheet) -> None:
     """AdamW, or what a fork's key names; one that is not known is said."""
+    built = sheet.settings.get("optimizer")
+    if built is not None and isinstance(built.value, Unknown):  # train.py's own variable
+        sheet.taken.add("optimizer")
+        del sheet.settings["optimizer"]
     keys = ("optimizer_type", "optimizer_name", "algorithm", "optimizer")
     named = sheet.text(*keys, into="optimizer")
     if named is None:
