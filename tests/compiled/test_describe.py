@@ -59,6 +59,7 @@ def test_the_expert_axis_is_taken_out_of_fsdp_or_dp(
         (Plan(tp=3), "divide"),
         (Plan(fsdp=4, ep=3), "expert axis"),
         (Plan(fsdp=8, ep=4, tp=2, etp=1), "etp=1: the compiled step cuts experts by tp"),
+        (Plan(fsdp=8, remat="full:1/2"), "recomputes in all layers alike.*remat=full$"),
     ],
 )
 def test_what_the_step_cannot_be_cut_by_is_said_in_a_sentence(plan: Plan, words: str) -> None:

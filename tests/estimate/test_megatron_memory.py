@@ -42,6 +42,31 @@ def test_stored_activations_of_a_layer() -> None:
     assert e.memory["activations"] == pytest.approx(expected, rel=1e-12)
 
 
+@given(again=st.integers(1, 31))
+def test_block_recomputation_keeps_the_other_layers_whole(again: int) -> None:
+    """Of 32 layers ``again`` store their input alone, 4,096 elements a token, the rest 69,696.
+
+    A recomputed layer at work holds its 65,600 others again. Each runs its forward pass once more.
+    """
+    m, job = parse_machine("h100*8"), job_of("llama-3.1-8b", 8)
+    some = estimate(job, Plan(dp=8, remat=f"full:{again}/32"), m)
+    stored = 69_696 * (32 - again) + 4096 * again
+    expected = 2 * 8192 * (stored + 65_600 + 2 * 14_336)
+    assert some.memory["activations"] == pytest.approx(expected, rel=1e-12)
+    all_, none = (estimate(job, Plan(dp=8, remat=r), m) for r in ("full", "none"))
+    assert some.recompute == pytest.approx(all_.recompute * again / 32, rel=1e-9)
+    assert none.step_time_s < some.step_time_s < all_.step_time_s
+
+
+def test_block_recomputation_on_the_first_of_two_stages() -> None:
+    """16 layers a stage, 6 of them again, two microbatches in flight on the first."""
+    plan = Plan(dp=4, pp=2, accumulation=4, remat="full:6/16")
+    e = estimate(job_of("llama-3.1-8b", 16), plan, parse_machine("h100*8"))
+    stored = (69_696 * 10 + 4096 * 6) * 2
+    expected = 2 * 8192 * (stored + 65_600 + 2 * 14_336)
+    assert e.first_stage_memory["activations"] == pytest.approx(expected, rel=1e-12)
+
+
 def test_fully_shard_makes_gradients_while_activations_go() -> None:
     """With 2 × 8,030,261,248 / 8 bytes of gradients: none at the peak beside more activations."""
     job = job_of("llama-3.1-8b", 8, precision=BF16, flags=FSDP2)

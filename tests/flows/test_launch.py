@@ -309,6 +309,20 @@ def test_torchtitan_on_another_gpu_is_given_its_own_overrides() -> None:
         in line  # fmt: skip
 
 
+def test_a_policy_on_some_of_the_layers_is_written_as_each_framework_counts_them() -> None:
+    # 32 layers over two stages: 12 of 32 are 6 of each stage's 16
+    plan = Plan(dp=64, pp=2, microbatch=1.0, accumulation=2, remat="full:12/32")
+    line = lines_of(on("llama-3.1-8b", "mi300x*128", plan, "megatron"))["megatron"]
+    said = "--recompute-granularity full --recompute-method block --recompute-num-layers 6"
+    assert line.endswith(said)
+    plan = Plan(fsdp=128, microbatch=2.0, remat="full:1/2")
+    line = lines_of(on("llama-3.1-8b", "mi300x*128", plan, "torchtitan"))["torchtitan"]
+    assert "--activation_checkpoint.mode=selective --activation_checkpoint.selective_ac_option=2" \
+        in line  # fmt: skip
+    found = flags("llama-3.1-8b", "v7x:4x4x4", Plan(fsdp=128, microbatch=2.0, remat="full:1/2"))
+    assert found["remat_policy"] == "full"  # MaxText has no such share
+
+
 def test_where_there_is_no_command_it_says_so_and_where_the_degrees_go() -> None:
     plan = Plan(dp=16, tp=4, remat="full", optimizer_sharding="zero1", accumulation=2)
     e = on("llama-3.1-8b", "trn2:4x4", plan, "neuron")

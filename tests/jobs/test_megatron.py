@@ -149,7 +149,18 @@ def test_slurm_directives_give_nodes_and_chip(tmp_path: Path) -> None:
             "--recompute-granularity full --recompute-method uniform --recompute-num-layers 1",
             "full",
         ),
+        # 32 layers over 2 stages = 16 a stage
         ("--recompute-granularity full --recompute-method block --recompute-num-layers 16", "full"),
+        (
+            "--recompute-granularity full --recompute-method block --recompute-num-layers 6",
+            "full:6/16",
+        ),
+        # and 2 chunks of 8 layers a stage, of each of which 3 run again
+        (
+            "--num-layers-per-virtual-pipeline-stage 8 --recompute-granularity full "
+            "--recompute-method block --recompute-num-layers 3",
+            "full:3/8",
+        ),
         ("--recompute-granularity full --recompute-method block --recompute-num-layers 0", "none"),
     ],
 )

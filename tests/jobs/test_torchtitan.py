@@ -144,6 +144,7 @@ def test_within_a_pipeline_the_local_batch_is_the_microbatches(tmp_path: Path) -
         ("none", "op", "none"),
         ("selective", "op", "selective_op"),
         ("selective", "1", "full"),
+        ("selective", "2", "full:1/2"),
         ("full", "op", "full"),
     ],
 )

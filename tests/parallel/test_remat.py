@@ -1,8 +1,11 @@
 """Rematerialisation policies: what stays, what runs again."""
 
 import pytest
+from hypothesis import given
+from hypothesis import strategies as st
 
 from chipshift.errors import InputError
+from chipshift.jobs.plan import of_all, of_some
 from chipshift.parallel.remat import OP_TENSOR, POLICIES, TENSORS, policy
 
 
@@ -51,7 +54,25 @@ def test_custom_policies_name_tensors() -> None:
     assert own.offloaded == {"block_input"}
 
 
-@pytest.mark.parametrize("name", ["fulll", "custom:saved=nothing", "custom:keep=qkv", ""])
+def test_a_policy_on_some_of_the_layers() -> None:
+    some = policy("full:12/32")
+    assert (some.name, some.saved, some.every) == ("full", frozenset(), 12 / 32)
+    assert policy("full:1/2", reruns_output=True).recomputes("mlp_down")
+    assert policy("selective_op:3/3") == policy("selective_op")
+
+
+@given(layers=st.integers(0, 200), of=st.integers(1, 128))
+def test_a_share_of_the_layers_is_named_and_read_back(layers: int, of: int) -> None:
+    named = of_some("full", layers, of)
+    assert of_all(named) == ("full" if layers else "none")
+    assert policy(named).every == (min(layers / of, 1.0) if layers else 1.0)
+
+
+@pytest.mark.parametrize(
+    "name",
+    ["fulll", "custom:saved=nothing", "custom:keep=qkv", "", "full:0/4", "full:5/4", "full:1/0",
+     "fulll:1/2", "full:half"],
+)  # fmt: skip
 def test_an_unknown_policy_is_one_sentence(name: str) -> None:
     with pytest.raises(InputError, match="remat"):
         policy(name)

@@ -9,7 +9,7 @@ from math import gcd
 from chipshift.compiled.step.config import Block, Config, Variant
 from chipshift.errors import InputError
 from chipshift.jobs.job import Precision
-from chipshift.jobs.plan import Plan
+from chipshift.jobs.plan import Plan, of_all
 from chipshift.models.model import DenseMlp, Layer, Model, MoeMlp
 
 LONGEST_UNIT = 12
@@ -209,6 +209,7 @@ def expressible(plan: Plan) -> Plan:
     microbatch = gcd(share, max(int(plan.microbatch), 1))
     return replace(
         plan, dp=dp, fsdp=fsdp, cp=cp, ep=ep, pp=1, vpp=1, etp=0, stage_layers=(), order=(),
+        remat=of_all(plan.remat),
         schedule=Plan().schedule, microbatch=float(microbatch), accumulation=share // microbatch,
     )  # fmt: skip
 
@@ -217,6 +218,8 @@ def _check(model: Model, plan: Plan, seq_len: int) -> None:
     cannot = ""
     if plan.pp > 1:
         cannot = f"pp={plan.pp}: the compiled step has no pipeline stages"
+    elif plan.remat != of_all(plan.remat):
+        cannot = f"remat={plan.remat}: the compiled step recomputes in all layers alike"
     elif plan.etp not in (0, plan.tp):
         cannot = f"etp={plan.etp}: the compiled step cuts experts by tp as it does the rest"
     elif plan.microbatch != int(plan.microbatch):

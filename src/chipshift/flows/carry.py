@@ -5,7 +5,7 @@ from __future__ import annotations
 from dataclasses import replace
 
 from chipshift.estimate.setting import Setting
-from chipshift.jobs.plan import Plan
+from chipshift.jobs.plan import Plan, of_all
 from chipshift.planner.space import degree_tuples
 
 
@@ -33,8 +33,15 @@ def unchanged(s: Setting, plan: Plan) -> Plan | None:
         dp = replicas
     share = sequences // replicas
     micro = plan.microbatch if plan.microbatch <= share and share % plan.microbatch == 0 else 1.0
+    remat = plan.remat if s.machine.chip.family == "gpu" else of_all(plan.remat)
     moved = replace(
-        plan, dp=dp, fsdp=fsdp, microbatch=float(micro), accumulation=round(share / micro), order=()
+        plan,
+        remat=remat,
+        dp=dp,
+        fsdp=fsdp,
+        microbatch=float(micro),
+        accumulation=round(share / micro),
+        order=(),
     )
     fixed: dict[str, str | int | float] = {
         "dp": dp, "fsdp": fsdp, "tp": plan.tp, "cp": plan.cp, "pp": plan.pp, "ep": plan.ep,

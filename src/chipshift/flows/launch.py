@@ -12,6 +12,7 @@ import re
 from chipshift.estimate import Estimate
 from chipshift.estimate.groups import mesh_order
 from chipshift.jobs.loss import LM
+from chipshift.jobs.plan import of_all
 from chipshift.models.model import MoeMlp
 
 MAXTEXT_MODELS = {
@@ -153,7 +154,8 @@ def _pipeline(e: Estimate) -> list[str]:
 
 def _memory(e: Estimate) -> list[str]:
     p = e.plan
-    out = [f"remat_policy={REMATS.get(p.remat, p.remat)}"]
+    whole = of_all(p.remat)
+    out = [f"remat_policy={REMATS.get(whole, whole)}"]
     if p.optimizer_sharding != "none" and p.dp > 1:
         out.append("shard_optimizer_over_data=true")
     if e.job.optimizer.value in ("sgd", "muon"):

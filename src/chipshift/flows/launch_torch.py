@@ -9,6 +9,7 @@ from __future__ import annotations
 from chipshift.estimate import Estimate
 from chipshift.flows.launch import maxtext
 from chipshift.jobs.loss import LM
+from chipshift.parallel import remat
 
 
 def lines_of(e: Estimate) -> dict[str, str]:
@@ -79,10 +80,21 @@ def _megatron(e: Estimate) -> str:
         "--use-distributed-optimizer" if p.optimizer_sharding != "none" else "",
         "--use-megatron-fsdp --data-parallel-sharding-strategy optim_grads_params"
         if p.fsdp > 1 else "",
-        {"full": "--recompute-granularity full --recompute-method uniform --recompute-num-layers 1",
-         "selective": "--recompute-granularity selective"}.get(p.remat, ""),
+        _megatron_remat(e),
     ]  # fmt: skip
     return " ".join(part for part in parts if part)
+
+
+def _megatron_remat(e: Estimate) -> str:
+    p = e.plan
+    every = remat.policy(p.remat).every
+    if every < 1:  # layers of each (virtual) stage
+        again = round(every * e.job.model.n_layers / (p.pp * p.vpp))
+        return (
+            f"--recompute-granularity full --recompute-method block --recompute-num-layers {again}"
+        )
+    whole = "--recompute-granularity full --recompute-method uniform --recompute-num-layers 1"
+    return {"full": whole, "selective": "--recompute-granularity selective"}.get(p.remat, "")
 
 
 def _torchtitan(e: Estimate) -> str:
@@ -95,6 +107,9 @@ def _torchtitan(e: Estimate) -> str:
     local = p.microbatch * (p.accumulation if piped else 1)
     schedule = {"1f1b": "1F1B", "interleaved": "Interleaved1F1B", "zero_bubble": "ZBVZeroBubble"}
     mode, _, option = p.remat.partition("_")
+    every = remat.policy(p.remat).every
+    if every < 1:
+        mode, option = "selective", f"{round(1 / every)}"
     parts = [
         "-m torchtitan.train --job.config_file YOUR_JOB.toml",
         *(f"--parallelism.{axis}_degree={n}" for axis, n in degrees.items()

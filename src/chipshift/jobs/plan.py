@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from dataclasses import dataclass
 
 REMATS = ("none", "selective", "full")  # MaxText's named policies and offload: parallel/remat.py
@@ -27,7 +28,8 @@ class Plan:
         vpp: virtual stages (model chunks) a pipeline rank.
         microbatch: sequences a (dp, fsdp) replica a forward; may be fractional.
         accumulation: forwards a step; global batch = microbatch × accumulation × dp × fsdp.
-        remat: ``none``, ``selective``, ``full``, a MaxText policy name or ``offload:...``.
+        remat: ``none``, ``selective``, ``full``, a MaxText policy name or ``offload:...``;
+            ``full:12/32`` recomputes 12 of every 32 layers.
         optimizer_sharding: ``none``, ``zero1`` or ``zero2``, over dp.
         schedule: pipeline schedule.
         cp_kind: ``ring`` or ``allgather`` exchange of keys and values, or ``all_to_all`` of heads
@@ -72,3 +74,20 @@ class Plan:
     @property
     def global_batch(self) -> float:
         return self.microbatch * self.accumulation * self.dp * self.fsdp
+
+
+SHARE = re.compile(r"(\w+):(\d{1,6})/(\d{1,6})")
+"""A rematerialisation on a share of the layers: its name, and N of every M layers."""
+
+
+def of_some(remat: str, layers: int, of: int) -> str:
+    """A rematerialisation on so many of every ``of`` layers: ``full:12/32``."""
+    if layers >= of:
+        return remat
+    return f"{remat}:{layers}/{of}" if layers > 0 else "none"
+
+
+def of_all(remat: str) -> str:
+    """The rematerialisation without the share of the layers that it is applied to."""
+    shared = SHARE.fullmatch(remat)
+    return shared.group(1) if shared else remat

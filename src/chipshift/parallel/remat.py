@@ -9,6 +9,7 @@ from __future__ import annotations
 from dataclasses import dataclass, replace
 
 from chipshift.errors import InputError, nearest
+from chipshift.jobs.plan import SHARE
 
 TENSORS = ("attention_norm", "qkv", "attention", "out_proj", "mlp_norm", "up", "activation")
 """What a layer's backward pass reads: the op whose output it is names the tensor."""
@@ -119,6 +120,8 @@ POLICIES = _policies()
 def policy(name: str, *, reruns_output: bool = False, reruns_experts: bool = False) -> Policy:
     """The policy of that name; ``custom:saved=a+b,offload=c`` names tensors one by one.
 
+    ``full:12/32``, or another name, applies it to 12 of every 32 layers; the rest keep everything.
+
     Raises:
         InputError: no such policy, or no such tensor in a custom one.
     """
@@ -129,11 +132,22 @@ def policy(name: str, *, reruns_output: bool = False, reruns_experts: bool = Fal
 def _named(name: str, *, reruns_output: bool) -> Policy:
     if name.startswith("custom:"):
         return _custom(name)
+    shared = SHARE.fullmatch(name)
+    if shared:
+        layers, of = int(shared.group(2)), int(shared.group(3))
+        if not 0 < layers <= of:
+            raise InputError(
+                f"remat '{name}' applies to {layers} of every {of} layers; "
+                f"expected a share such as {shared.group(1)}:1/2"
+            )
+        whole = _named(shared.group(1), reruns_output=reruns_output)
+        return replace(whole, every=layers / of)
     found = POLICIES.get(name)
     if found is None:
         raise InputError(
             f"remat '{name}' is not a known policy{nearest(name, list(POLICIES))} "
-            f"(expected one of {', '.join(POLICIES)}, or custom:saved=...,offload=...)"
+            f"(expected one of {', '.join(POLICIES)}, full:N/M, "
+            "or custom:saved=...,offload=...)"
         )
     if reruns_output and found.name == "full":
         return Policy(found.name, found.saved, found.offloaded, True)

@@ -24,6 +24,7 @@ from chipshift.jobs.launch import (
     unsettled,
 )
 from chipshift.jobs.overrides import Overrides
+from chipshift.jobs.plan import of_some
 from chipshift.jobs.readers.megatron_context import put_exchange
 from chipshift.jobs.readers.megatron_deepspeed import translate
 from chipshift.jobs.readers.megatron_flags import put_flags, put_ignored, say_untrained
@@ -310,17 +311,12 @@ def _remat(sheet: Sheet) -> None:
 
 
 def _full(draft: Draft, stated: Given[str], method: str, count: Given[int] | None) -> None:
-    """``block`` recomputes only that many layers of each stage, ``uniform`` all of them."""
+    """``block`` recomputes that many layers of each (virtual) stage, ``uniform`` all of them."""
     remat = "full"
     model = draft.get("model")
     if method == "block" and count is not None and model is not None:
-        chunk = model.n_layers // ((draft.get("pp") or 1) * (draft.get("vpp") or 1))
-        if count.value == 0:
-            remat = "none"
-        elif count.value < chunk:
-            remat = "full" if 2 * count.value >= chunk else "none"
-            why = f"{count.value} of a stage's {chunk} layers are recomputed; taken as {remat}"
-            draft.note("remat", remat, why)
+        chunks = (draft.get("pp") or 1) * (draft.get("vpp") or 1)
+        remat = of_some("full", count.value, max(model.n_layers // chunks, 1))
     draft.put("remat", Given(remat, stated.file, stated.line))
 
 

@@ -119,7 +119,8 @@ class PlanTable(_Table):
         description="With an open axis: a replica's share whole (all), or cut equally (at_most)",
     )
     remat: str = Field(
-        default="none", description="none, selective, full, a MaxText policy, offload:..."
+        default="none",
+        description="none, selective, full, full:N/M, a MaxText policy, offload:...",
     )
     optimizer_sharding: Literal["none", "zero1", "zero2"] = "none"
     schedule: Literal["1f1b", "interleaved", "gpipe", "zero_bubble"] = "1f1b"

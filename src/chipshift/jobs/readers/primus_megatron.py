@@ -15,6 +15,7 @@ from chipshift.errors import InputError
 from chipshift.jobs.context import Context
 from chipshift.jobs.draft import Draft
 from chipshift.jobs.job import Given
+from chipshift.jobs.plan import of_some
 from chipshift.jobs.readers import megatron, primus
 from chipshift.jobs.readers.hf_args import put_model_named
 from chipshift.jobs.readers.megatron_yaml import SHAPE, arguments, is_off
@@ -271,10 +272,8 @@ def _after(draft: Draft, own: dict[str, Setting]) -> None:
     model = draft.get("model")
     if ids is not None and model is not None:
         again = set(re.findall(r"\d+", str(ids.value)))
-        remat = "full" if 2 * len(again) >= model.n_layers else "none"
+        remat = of_some("full", len(again), model.n_layers)
         draft.put("remat", Given(remat, ids.file, ids.line))
-        why = f"{len(again)} of {model.n_layers} layers are recomputed; taken as {remat}"
-        draft.note("remat", remat, why)
     fused = own.get("enable_fused_linear_ce")
     if fused is not None and as_boolean(fused.value) and draft.get("seq_len"):
         pieces = math.ceil(draft.get("seq_len") / CHUNK)

@@ -14,6 +14,7 @@ from chipshift.errors import InputError
 from chipshift.jobs.context import Context
 from chipshift.jobs.draft import Draft
 from chipshift.jobs.job import Assumed, Given
+from chipshift.jobs.plan import of_some
 from chipshift.jobs.readers.hf_args import put_model_named
 from chipshift.jobs.readers.torchtitan_command import run_script
 from chipshift.jobs.readers.torchtitan_pipeline import put_pipeline
@@ -183,7 +184,7 @@ def _remat(sheet: Sheet) -> None:
     )
     option = sheet.text("activation_checkpoint.selective_ac_option", into="what is kept")
     if mode is None:
-        value = _selective(draft, option.value if option else "2")
+        value = _selective(option.value if option else "2")
         draft.assume("remat", value, "torchtitan's default activation_checkpoint.mode, selective")
         return
     value = mode.value
@@ -191,19 +192,15 @@ def _remat(sheet: Sheet) -> None:
         draft.note("remat", "selective_op", "the compiler's memory budget is taken as selective")
         value = "selective_op"
     if value == "selective":
-        value = _selective(draft, option.value if option else "2")
+        value = _selective(option.value if option else "2")
     draft.put("remat", Given(value, mode.file, mode.line))
 
 
-def _selective(draft: Draft, option: str) -> str:
+def _selective(option: str) -> str:
     """``op`` keeps attention and matmuls; a number recomputes every n-th layer whole."""
     if not option.isdecimal():
         return "selective_op"
-    every = max(1, int(option[:6]))
-    if every == 1:
-        return "full"
-    draft.note("remat", "selective_op", f"one layer in {every} is recomputed whole; no such policy")
-    return "selective_op"
+    return of_some("full", 1, max(1, int(option[:6])))
 
 
 def _precision(sheet: Sheet) -> None:
