@@ -14,8 +14,7 @@ from chipshift.jobs.loss import LM, NO_REFERENCE, loss
 from chipshift.jobs.open_axes import GROWS, grown, over_slices
 from chipshift.jobs.plan import Plan
 from chipshift.jobs.preference import settle_loss
-from chipshift.jobs.required import require_model, required_length
-from chipshift.jobs.settings import ABSURD
+from chipshift.jobs.required import bounded_batch, require_model, required_length
 from chipshift.jobs.settle import settle
 from chipshift.machines.machine import Machine
 
@@ -41,11 +40,7 @@ def complete(draft: Draft, files: tuple[str, ...]) -> TrainJob:
     settle(draft)
     assumed = list(draft.assumed)
     batch, microbatch, accumulation, batch_open = _batch(draft)
-    if batch.value > ABSURD:
-        raise InputError(
-            f"{_where(batch, draft.file)}: the batch comes to {batch.value} sequences; expected at "
-            f"most {ABSURD:,}"
-        )
+    bounded_batch(batch, draft.file)
     plan = _plan(draft, microbatch, accumulation)
     precision = _precision(draft)
     optimizer = draft.values.get("optimizer") or Assumed("adamw", "no optimizer is named")
@@ -142,6 +137,7 @@ def fill(job: TrainJob, devices: int, there: str) -> TrainJob:
         plan = grown(plan if axis in GROWS else _without(plan, axis), axis, count)
         if job.batch_open:
             batch = _with(batch, batch.value * count)
+            bounded_batch(batch, where)
         else:
             plan = _shared(plan, batch.value, job.microbatch_rule, where)
     elif plan.devices != devices:

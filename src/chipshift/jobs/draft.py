@@ -85,6 +85,7 @@ class Draft:
             answers.
         pads_vocab: the framework pads the vocabulary's rows.
         wanted_model: a model the file names that is not shipped.
+        absent: files of settings that this one names and that were not given.
         known: keys that the file's reader asks for.
         reached: keys of ``--set`` that the reader took, or ignores for a stated reason.
     """
@@ -101,6 +102,7 @@ class Draft:
     counts_examples: bool = False
     pads_vocab: bool = True
     wanted_model: str = ""
+    absent: list[str] = field(default_factory=list)
     flags: list[Flag] = field(default_factory=list)
     understood: list[Understood] = field(default_factory=list)
     ignored: list[Ignored] = field(default_factory=list)
@@ -130,6 +132,12 @@ class Draft:
         entry = Flag(kind, key, str(value), self.file, line)
         if entry not in self.flags:
             self.flags.append(entry)
+
+    def miss(self, name: str, file: str, line: int | None, why: str) -> None:
+        """A file of settings that is named and was not given: said, and remembered."""
+        if name not in self.absent:
+            self.absent.append(name)
+            self.ignored.append(Ignored(name, file, line, True, f"not given: {why}"))
 
     def get(self, name: str) -> Any:
         """The bare value of a field, or None."""
@@ -165,6 +173,7 @@ def join(drafts: list[Draft]) -> Draft:
             first.microbatch_rule = other.microbatch_rule
         first.counts_examples = first.counts_examples or other.counts_examples
         first.wanted_model = first.wanted_model or other.wanted_model
+        first.absent += other.absent
         first.uneven_pp = first.uneven_pp and other.uneven_pp
         first.kv_replicated = first.kv_replicated and other.kv_replicated
         first.flags += [entry for entry in other.flags if entry not in first.flags]

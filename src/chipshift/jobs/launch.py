@@ -55,6 +55,9 @@ PORTING = (
     ("tf32", re.compile(r"^(NVIDIA_TF32_OVERRIDE|TORCH_ALLOW_TF32.*)$")),
     ("xla_flags", re.compile(r"^(XLA_FLAGS|LIBTPU_INIT_ARGS|XLA_PYTHON_.*)$")),
 )
+NO_SETTINGS = re.compile(r"activate|bashrc|profile|conda|modules?\b|lmod|setvars|venv|vars\.sh$")
+"""Files that scripts source to find programs, which say nothing of the job."""
+
 QUIET = ("CUDA_VISIBLE_DEVICES", "CUDA_HOME", "CUDA_PATH")
 
 
@@ -254,6 +257,7 @@ def _put_count(draft: Draft, name: str, value: Field | None) -> None:
 def put_environment(draft: Draft, launch: Launch) -> None:
     """Exported settings that matter for porting, as flags; loops that were not followed."""
     _say_loops(draft, launch)
+    _say_unsourced(draft, launch)
     variables = dict(launch.found.environment.exported)
     for command in launch.found.commands:
         variables.update(dict(command.environment))
@@ -261,6 +265,12 @@ def put_environment(draft: Draft, launch: Launch) -> None:
         for kind, pattern in PORTING:
             if pattern.match(name) and name not in QUIET:
                 draft.flag(kind, name, value.shown, value.line or None)
+
+
+def _say_unsourced(draft: Draft, launch: Launch) -> None:
+    for name, line in launch.found.environment.unsourced.items():
+        if not NO_SETTINGS.search(name):
+            draft.miss(name, draft.file, line, "what it sets is not in the numbers")
 
 
 def _say_loops(draft: Draft, launch: Launch) -> None:
@@ -305,7 +315,13 @@ def as_settings(
 
 def settling(name: str, environment: Environment | None) -> str:
     """The ``--set`` that would settle a variable: the script's arguments, or its conditions'."""
-    if environment is None or (name in environment.unset and not name.isdecimal()):
+    if environment is None:
+        return ""
+    sourced = [one for one in environment.unsourced if not NO_SETTINGS.search(one)]
+    if sourced and not name.isdecimal():
+        line = environment.unsourced[sourced[0]]
+        return f"--set {name}=..., or by giving {sourced[0]}, which line {line} sources"
+    if name in environment.unset and not name.isdecimal():
         return ""
     if name.startswith("("):  # what a program would print: the variable that takes it
         taking = [

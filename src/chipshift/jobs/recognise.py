@@ -24,7 +24,7 @@ _TOP_ARGUMENTS = ("num_layers", "hidden_size", "num_attention_heads")
 _TRAINER_COMMAND = re.compile(r"--(?:per[_-]device[_-]train[_-]batch|model[_-]name[_-]or[_-]path)")
 _JSON_KEY = re.compile(r"\"([A-Za-z_][\w.-]*)\"[ \t]*:")
 _YAML_KEY = re.compile(
-    r"(?:^[ ]{0,8}(?:- )?|[{,][ ]*)[\"']?([A-Za-z_][\w.-]*)[\"']?[ \t]*:(?=[ \t\n]|$)", re.M
+    r"(?:^[ \t]{0,8}(?:- )?|[{,][ ]*)[\"']?([A-Za-z_][\w.-]*)[\"']?[ \t]*:(?=[ \t\n]|$)", re.M
 )
 _IMPORTS = re.compile(r"^(?:import|from)[ \t]+\w[\w.]*(?:[ \t]+(?:import|as)\b.*)?$", re.M)
 _PYTHON = re.compile(r"^[ \t]*(?:import|from|def|class|@)[ \t]*\w", re.M)

@@ -8,6 +8,7 @@ import re
 from chipshift.errors import InputError
 from chipshift.jobs.draft import Draft
 from chipshift.jobs.job import Given, Stated
+from chipshift.jobs.settings import ABSURD
 
 LONGEST = 10**9
 """Tokens of the longest sequence that is read; the native format's limit too."""
@@ -28,7 +29,7 @@ def require_model(draft: Draft) -> None:
     raise InputError(
         f"{draft.file} {said if wanted else 'does not say which model it trains'}; "
         "expected --model with a preset name or a config.json, or --torch MODULE:FUNCTION"
-        f"{_nearest_preset(wanted)}"
+        f"{_nearest_preset(wanted)}{_or_file(draft)}"
     )
 
 
@@ -47,7 +48,7 @@ def required_length(draft: Draft) -> Stated[int]:
     """
     stated: Stated[int] | None = draft.values.get("seq_len")
     if stated is None:
-        raise InputError(f"{_no_length(draft)}; expected --set seq_len=N")
+        raise InputError(f"{_no_length(draft)}; expected --set seq_len=N{_or_file(draft)}")
     if stated.value > LONGEST:
         place = _place(stated.file, stated.line) if isinstance(stated, Given) else draft.file
         raise InputError(
@@ -69,6 +70,24 @@ def _no_length(draft: Draft) -> str:
             key = f"{_place(left.file, left.line)}: {left.key}"
             return f"{said}, and {key} is not read (did you mean '{meant[0]}'?)"
     return said
+
+
+def bounded_batch(batch: Stated[int], where: str) -> None:
+    """The sequences of a step.
+
+    Raises:
+        InputError: there are absurdly many.
+    """
+    if batch.value > ABSURD:
+        place = _place(batch.file, batch.line) if isinstance(batch, Given) else where
+        raise InputError(
+            f"{place}: the batch comes to {batch.value} sequences; expected at most {ABSURD:,}"
+        )
+
+
+def _or_file(draft: Draft) -> str:
+    """The files that may say what is missing, as a clause."""
+    return f", or {' and '.join(draft.absent[:3])}, which it names, beside it" * bool(draft.absent)
 
 
 def _place(file: str, line: int | None) -> str:

@@ -152,7 +152,8 @@ class _Builder:
         if self.stack and isinstance(self.stack[-1].value, dict) and self.stack[-1].key is None:
             self.stack[-1].key = str(event.value)
             path = self.stack[-1].path
-            self.lines.setdefault(f"{path}.{event.value}" if path else str(event.value), line)
+            # a key twice: the later one holds, as for the frameworks' own parsers
+            self.lines[f"{path}.{event.value}" if path else str(event.value)] = line
             return
         self.child_path(line)
         if event.anchor:

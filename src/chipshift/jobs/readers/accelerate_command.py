@@ -7,6 +7,8 @@ file's key of the same name.
 
 from __future__ import annotations
 
+import re
+
 from chipshift.jobs.context import Context
 from chipshift.jobs.draft import Draft
 from chipshift.jobs.launch import Launch, as_settings, launcher_words
@@ -51,9 +53,31 @@ def launched(command: Command, launch: Launch, context: Context, file: str) -> D
     settings = _as_in_yaml(options)
     config = options.get("config_file")
     source = context.neighbour(str(config.value)) if config is not None else None
+    if source is None and config is not None and "distributed_type" not in settings:
+        return _by_name(config, settings, context)
     if source is None and settings.keys() <= {"num_processes", "num_machines"}:
         return None
     return accelerate.read_launched(source or Source(file, ""), settings, context)
+
+
+def _by_name(config: Setting, settings: dict[str, Setting], context: Context) -> Draft:
+    """A YAML that was not given: its name must do, where it says a way of distributing."""
+    name = str(config.value).rsplit("/", 1)[-1]
+    stage = re.search(r"(?:zero|stage|z)[-_]?([0-3])", name.lower())
+    way = "FSDP" if "fsdp" in name.lower() else "DEEPSPEED" if stage else ""
+    if way:
+        settings["distributed_type"] = Setting(way, config.file, config.line)
+    if stage and way == "DEEPSPEED":
+        settings["deepspeed_config.zero_stage"] = Setting(stage.group(1), config.file, config.line)
+    draft = (
+        accelerate.read_launched(Source(config.file, ""), settings, context)
+        if settings
+        else Draft(config.file, "accelerate")
+    )
+    if way:
+        draft.note("data parallelism", way, f"told from the name {name}: give that file too")
+    draft.miss(name, config.file, config.line, "how the weights are distributed stands in it")
+    return draft
 
 
 def _as_in_yaml(options: dict[str, Setting]) -> dict[str, Setting]:

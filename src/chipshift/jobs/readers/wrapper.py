@@ -34,6 +34,9 @@ _PAIR = re.compile(r"(?:--|\+\+?)?([A-Za-z_][\w.]*)=([^\s=]+)$")
 RUNS_PRIMUS = re.compile(r"primus-cli|primus/cli|run_pretrain\.sh")
 """Primus's own launchers; the second takes its file by ``EXP``."""
 
+_SETTINGS = re.compile(r"[\w-]\.(?:ya?ml|toml|json)$")
+"""Endings of files that hold a job's settings."""
+
 QUIET = re.compile(r"^(?:nnodes|nproc|rdzv|master|node_rank|standalone|config)")
 
 
@@ -47,6 +50,7 @@ def read(source: Source, context: Context) -> Draft:
     for command in launch.found.commands:
         by = launched(command, launch, context, source.path)
         named = _named(command, launch, context, source.path)
+        _say_absent(draft, command, context)
         if by is not None:
             named = [*(one for one in named if one.format != "accelerate"), by]
         inner += named
@@ -95,6 +99,18 @@ def _named(command: Command, launch: Launch, context: Context, file: str) -> lis
         found.append(read_draft(source, own))
         context.overrides.used |= laid.used & set(context.overrides.given)
     return found
+
+
+def _say_absent(draft: Draft, command: Command, context: Context) -> None:
+    """Files of settings that the command names and that were not given."""
+    plain = [word.plain for word in command.words]
+    for at, word in enumerate(command.words):
+        name = word.plain.rsplit("=", 1)[-1]
+        configures = at > 0 and plain[at - 1] in ("--config", "--config_file", "--config-file")
+        if word.unknown or not (_SETTINGS.search(name) or configures):
+            continue
+        if context.neighbour(name) is None:
+            draft.miss(name, draft.file, word.line, "its settings are not in the numbers")
 
 
 def _is_primus(source: Source) -> bool:

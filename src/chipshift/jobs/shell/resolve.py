@@ -365,7 +365,7 @@ class _Walker:
         base = path.plain.rsplit("/", 1)[-1]
         text = self.beside.get(base)
         if text is None:
-            self.found.skipped.append((path.line, f"source {path.shown}: give that file too"))
+            self.env.unsourced.setdefault(base if not path.unknown else path.shown, path.line)
             return None
         self.depth += 1
         if self.depth > 10:

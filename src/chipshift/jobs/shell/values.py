@@ -79,6 +79,7 @@ class Environment:
         files: text that the script writes with here-documents, by name.
         exported: names given to the environment of what is started.
         unset: unresolved names used in conditions, with the line of the first use.
+        unsourced: files that the script sources and that were not given, with the line.
         steps: what is left of the walk's allowance.
         option_at: letters of a word ``-abc`` that ``getopts`` is through with.
     """
@@ -89,6 +90,7 @@ class Environment:
     exported: dict[str, Field] = field(default_factory=dict)
     files: dict[str, str] = field(default_factory=dict)
     unset: dict[str, int] = field(default_factory=dict)
+    unsourced: dict[str, int] = field(default_factory=dict)
     used_fixed: set[str] = field(default_factory=set)
     steps: int = 50_000
     option_at: int = 0
