@@ -169,6 +169,50 @@ def test_a_gradient_over_dp_and_fsdp_of_v7x_is_summed_once_whole() -> None:
     assert sent["all_reduce", "dp"] == pytest.approx(2 * 1 / 2 * embedding / 4)
 
 
+def sharded_optimizer(mesh: tuple[int, int, int, int, int]) -> Config:
+    """``small`` with the optimizer in parts over dp."""
+    return replace(small(mesh), zero=True)
+
+
+def test_a_sharded_optimizers_scatter_over_dp_and_cp_is_an_all_reduce_and_over_dp_is_not() -> None:
+    """Parts over cp are cut into parts over dp, but dp comes first in the mesh."""
+    both, one = sharded_optimizer((2, 1, 1, 4, 1)), sharded_optimizer((4, 1, 1, 1, 1))
+    where = on("v6e", 4, 8)
+    asked, sent = expected(both), expected(both, where)
+    assert ("reduce_scatter", "dp+cp") not in sent
+    more = sent["all_reduce", "dp+cp"] - asked["all_reduce", "dp+cp"]
+    assert more == pytest.approx(2 * asked["reduce_scatter", "dp+cp"])
+    assert sent["all_gather", "dp+cp"] == asked["all_gather", "dp+cp"]
+    assert expected(one, where) == pytest.approx(expected(one))
+
+
+def test_a_sharded_optimizers_parts_of_odd_tiles_are_all_reduced() -> None:
+    """256 columns over dp=2, one tile each: attention's output matrix, the feed-forward's last and
+    the table looked up; not where fsdp=2 leaves dp half a tile."""
+    cfg = sharded_optimizer((2, 1, 1, 1, 1))
+    where = on("v6e", 4, 8)
+    asked, sent = expected(cfg), expected(cfg, where)
+    ((block,), layers) = cfg.segments[0]
+    odd = layers * (block.heads * block.v_head_dim + block.mlp_width) * 256 + 512 * 256
+    less = asked["reduce_scatter", "dp"] - sent["reduce_scatter", "dp"]
+    assert less == pytest.approx(odd * 2 * 1 / 2)
+    assert sent["all_reduce", "dp"] - asked["all_reduce", "dp"] == pytest.approx(2 * less)
+    halves = sharded_optimizer((2, 2, 1, 1, 1))
+    over_dp = ("reduce_scatter", "dp")
+    assert expected(halves, where)[over_dp] == pytest.approx(expected(halves)[over_dp])
+
+
+def test_a_sharded_optimizer_over_a_cube_of_v5p_adds_its_weights_up_before_the_cast() -> None:
+    """Over 64 devices gathers are all-reduces too, of the fp32 masters: 2 x 4 bytes an element in
+    place of 2; scatters twice."""
+    cfg = sharded_optimizer((64, 1, 1, 1, 1))
+    asked, sent = expected(cfg), expected(cfg, on("v5p", 4, 4, 4))
+    assert {kind for kind, _ in sent} == {"all_reduce"}
+    gathers, scatters = asked["all_gather", "dp"], asked["reduce_scatter", "dp"]
+    more = sent["all_reduce", "dp"] - asked["all_reduce", "dp"]
+    assert more == pytest.approx(4 * gathers + 2 * scatters)
+
+
 @given(
     st.sampled_from([(1, 64, 1, 1, 1), (2, 32, 1, 1, 1), (1, 8, 8, 1, 1), (4, 16, 1, 1, 1)]),
     st.sampled_from(["v5e", "v6e", "v5p", "v7x"]),

@@ -73,8 +73,7 @@ def _weights(
     axis, n = _name(cfg, over)
     held = elements * WIDTH[cfg.compute_dtype]
     reduced = elements * WIDTH[cfg.reduce_dtype]
-    alone = ("ep",) if expert else ()
-    rest, k = _name(cfg, tuple(a for a in ("dp", "fsdp", "ep", "cp") if a not in (*over, *alone)))
+    _, k = _name(cfg, _replicas(cfg, expert))
     if n > 1:
         by_sum = on is not None and on.gathers_by_sum(n, held)
         kind, times = ("all_reduce", 2) if by_sum else ("all_gather", 1)
@@ -90,11 +89,52 @@ def _weights(
         )
         kind, times = ("all_reduce", 2) if by_sum else ("reduce_scatter", 1)
         sums[kind, axis] += times * reduced * (n - 1) / n
-    if k > 1 and cfg.zero:  # added up and updated in parts, gathered once a step
-        sums["reduce_scatter", rest] += reduced / n * (k - 1) / k
-        sums["all_gather", rest] += held / n * (k - 1) / k / cfg.accumulation
-    elif k > 1:
-        sums["all_reduce", rest] += 2 * reduced / n * (k - 1) / k
+    _add(sums, _replicated(cfg, elements, on, expert=expert, laid=laid))
+    return sums
+
+
+def _replicas(cfg: Config, expert: bool) -> tuple[str, ...]:
+    """Axes whose devices hold the same part of a weight and see other tokens."""
+    others = (*weight_axes(cfg, expert), *(("ep",) if expert else ()))
+    return tuple(axis for axis in ("dp", "fsdp", "ep", "cp") if axis not in others)
+
+
+def _replicated(
+    cfg: Config,
+    elements: float,
+    on: Slice | None,
+    *,
+    expert: bool = False,
+    laid: Laid | None = None,
+) -> Sums:
+    """What is done over the devices that hold the same part of a weight: its gradient summed, or
+    with a sharded optimizer scattered, and the weight gathered once a step."""
+    held_over = weight_axes(cfg, expert)
+    axis, k = _name(cfg, _replicas(cfg, expert))
+    _, n = _name(cfg, held_over)
+    if k == 1:
+        return {}
+    sent = elements / n * (k - 1) / k
+    reduced = sent * WIDTH[cfg.reduce_dtype]
+    if not cfg.zero:
+        return {("all_reduce", axis): 2 * reduced}
+    held = sent * WIDTH[cfg.compute_dtype] / cfg.accumulation
+    sums: Sums = defaultdict(float)
+    if on is not None and on.gathers_by_sum(k, elements * WIDTH[cfg.compute_dtype]):
+        # Zeros around parts are added up before the cast.
+        sums["all_reduce", axis] += 2 * sent * WIDTH[cfg.master_dtype] / cfg.accumulation
+    else:
+        sums["all_gather", axis] += held
+    # dp's parts are cut last, out of those over the other axes, which in the mesh come after it.
+    out_of_order = axis.startswith("dp+")
+    part = Laid() if laid is None else replace(laid, along=laid.along / n)
+    by_sum = on is not None and (
+        (out_of_order and on.scatters_in_mesh_order())
+        or on.scatters_by_sum(k, in_matmul=False)
+        or on.scatters_layout_by_sum(k, part)
+    )
+    kind, times = ("all_reduce", 2) if by_sum else ("reduce_scatter", 1)
+    sums[kind, axis] += times * reduced
     return sums
 
 
@@ -248,10 +288,9 @@ def _outside(cfg: Config, on: Slice | None) -> Sums:
     _add(sums, _weights(cfg, table, 1, on, in_matmul=in_matmul, laid=laid))
     # The lookup's own gradient is in parts already, so that dp alone sums it, in compute dtype.
     looked_up = replace(cfg, reduce_dtype=cfg.compute_dtype)
-    over, _ = _name(cfg, weight_axes(cfg, False))
-    for (kind, axis), sent in _weights(looked_up, table, 0, None).items():
-        if axis != over and not (kind != "all_reduce" and cfg.tied):  # one table where tied
-            sums[kind, axis] += sent
+    for key, sent in _replicated(looked_up, table, on, laid=Laid(along=cfg.d_model)).items():
+        if not (cfg.zero and cfg.tied):  # one table where tied
+            sums[key] += sent
     tokens_on = ("dp", "fsdp", "ep", "cp", *(("tp",) if cfg.sequence_parallel else ()))
     _add(sums, _summed(cfg, tokens_on, cfg.d_model * WIDTH["float32"]))  # the last norm
     row = cfg.d_model * WIDTH[cfg.compute_dtype]

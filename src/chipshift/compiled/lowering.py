@@ -104,6 +104,11 @@ class Slice:
         same, of the embedding) or ``expert`` (the down projection of one)."""
         return self.layouts and self.chip in rules()["scatter_behind_one"][what]
 
+    def scatters_in_mesh_order(self) -> bool:
+        """Whether an array is scattered over several axes by an all-reduce where its parts lie in
+        another order than the mesh's devices."""
+        return self.chip in rules()["scatter_out_of_order"]["chips"]
+
     def sums_once(self, scattered: int, summed: int) -> bool:
         """Whether a gradient scattered over some devices and summed over others is summed whole."""
         both = scattered > 1 and summed > 1 and scattered * summed == self.devices
