@@ -201,3 +201,14 @@ def test_a_variable_of_the_pod_without_a_proper_name_is_passed_over(tmp_path: Pa
     env = "env: [{name: [8], value: '4'}, {name: A.B, value: x}]"
     spec = f"  parallelism: 4\n  {pod(GPUS, f'command: {COMMAND}, {env}')}\n"
     assert value(read(tmp_path, spec).devices) == 4 * 8
+
+
+def test_pods_that_ask_for_other_devices_than_the_command_starts(tmp_path: Path) -> None:
+    # a master and one worker of 8 are 16 accelerators; torchrun is told 4 nodes of 8
+    command = COMMAND.replace("[torchrun,", "[torchrun, --nnodes=4, --nproc_per_node=8,")
+    one = pod(GPUS, f"command: {command}")
+    spec = f"  pytorchReplicaSpecs:\n    Master: {{replicas: 1, {one}}}\n    Worker: {{{one}}}\n"
+    job = read(tmp_path, spec, "PyTorchJob")
+    assert value(job.devices) == 32
+    left = next(entry for entry in job.ignored if entry.key == "accelerators")
+    assert left.matters and "starts 32 processes" in left.why and "1 × 8 + 1 × 8" in left.why

@@ -203,3 +203,67 @@ def test_what_was_likely_meant_is_named(tmp_path: Path, text: str, said: str) ->
     file.write_text(text, "utf8")
     found = call("read", str(file))
     assert found.code == 2 and said in found.err, found
+
+
+@pytest.mark.parametrize(
+    ("files", "said"),
+    [
+        (
+            {"a.yml": cases.AXOLOTL.replace("adapter: qlora", "adapter: qlra")},
+            "a.yml:4: adapter is qlra; expected a name that is known; did you mean 'qlora'?",
+        ),
+        (
+            {"a.yaml": cases.LLAMA_FACTORY.replace("type: full", "type: fulll")},
+            "a.yaml:7: finetuning_type is fulll; expected a name that is known; did you mean",
+        ),
+        (
+            {"f.yaml": cases.ACCELERATE_FSDP.replace("type: FSDP", "type: FSPD")},
+            "f.yaml:3: distributed_type is FSPD; expected one of NO, FSDP, DEEPSPEED",
+        ),
+        (
+            {"f.yaml": cases.ACCELERATE_FSDP.replace("FULL_SHARD", "HYBRID_SHRD")},
+            "f.yaml:7: FSDP's sharding is HYBRID_SHRD; expected a name that is known; did you mean "
+            "'hybrid_shard'?",
+        ),
+        (
+            {"t.py": more_cases.LIGHTNING.replace(
+                "FSDPStrategy(act", 'FSDPStrategy(sharding_strategy="SHARD_GRAD_OPP", act')},
+            "strategy.sharding_strategy is SHARD_GRAD_OPP; expected a name that is known; did you",
+        ),
+        (
+            {"m.yml": more_cases.MAXTEXT_YAML + "remat_policy: save_qkv_prj\n"},
+            "remat_policy is save_qkv_prj; expected a name that is known; did you mean "
+            "'save_qkv_proj'?",
+        ),
+        (
+            {"n.py": "from nemo.collections import llm\nrecipe = llm.lama3_8b.pretrain_recipe("
+                     "num_nodes=2)\n"},
+            "n.py:2: lama3_8b is no recipe of NeMo's; did you mean 'llama3_8b'?",
+        ),
+        (
+            {"k.yaml": KUBERNETES.replace("nvidia.com/gpu:", "nvidia.com/gpus:")},
+            "nvidia.com/gpus is 8, but no such key is read; did you mean 'nvidia.com/gpu'?",
+        ),
+        (
+            {"k.yaml": KUBERNETES.replace("  parallelism: 4", "  paralelism: 4")},
+            "k.yaml:6: paralelism is 4, but no such key is read; did you mean 'parallelism'?",
+        ),
+    ],
+)  # fmt: skip
+def test_a_name_one_slip_away_is_not_passed_over(
+    tmp_path: Path, files: dict[str, str], said: str
+) -> None:
+    paths = []
+    for name, text in files.items():
+        (tmp_path / name).write_text(text, "utf8")
+        paths.append(str(tmp_path / name))
+    found = call("read", *paths)
+    assert found.code == 2 and said in found.err, found
+
+
+def test_a_key_that_is_more_than_a_slip_away_is_said(tmp_path: Path) -> None:
+    text = more_cases.LIGHTNING.replace("accumulate_grad_batches", "accumulate_grad_batch")
+    (tmp_path / "t.py").write_text(text)
+    found = call("read", str(tmp_path / "t.py"))
+    assert found.code == 0, found.err
+    assert "did you mean" in found.out and "'accumulate_grad_batches'?" in found.out, found.out

@@ -16,6 +16,13 @@ from chipshift.jobs.readers.yaml_sheet import yaml_sheet
 from chipshift.jobs.settings import Setting, Sheet, as_boolean
 from chipshift.jobs.source import Source
 
+TYPES = (
+    *("NO", "FSDP", "DEEPSPEED", "MEGATRON_LM", "MULTI_GPU", "MULTI_CPU", "XLA", "TP", "TPU"),
+    *("MULTI_XPU", "MULTI_NPU", "MULTI_MLU", "MULTI_SDAA", "MULTI_MUSA", "MULTI_HPU"),
+    *("MULTI_NEURON", "MPS", "XPU"),
+)
+"""Accelerate's ``DistributedType``, older releases' names too; it refuses any other."""
+
 KINDS = ("ddp", "zero1", "zero2", "fsdp")
 
 
@@ -29,7 +36,7 @@ def read_launched(source: Source, laid: dict[str, Setting], context: Context) ->
     draft = Draft(source.path, "accelerate")
     sheet = yaml_sheet(source, context, draft) if source.text else Sheet({}, draft)
     sheet.settings.update(laid)
-    kind = sheet.text("distributed_type", into="how it is distributed")
+    kind = sheet.text("distributed_type", into="how it is distributed", choices=TYPES)
     mixed = sheet.text("mixed_precision", into="mixed precision")
     if mixed is not None:
         value = dtype_of(mixed.value) or "no"

@@ -10,7 +10,8 @@ import re
 from typing import Any
 
 from chipshift.jobs.job import Given
-from chipshift.jobs.settings import Sheet
+from chipshift.jobs.near_value import refuse_near
+from chipshift.jobs.settings import Setting, Sheet
 from chipshift.models.lora import ALL_LINEAR, read_lora
 
 PEFT_KEYS = {
@@ -27,6 +28,13 @@ USED = ("use_peft", "use_lora", "use_peft_lora")
 """Switches of adapters; all but the first are names that training scripts give them."""
 NAMED = ("peft_config_path", "lora_config_path", "peft_config", "lora_config", "peft_path")
 """Keys that name an adapter's settings in a file of its own."""
+WAYS = (
+    *("lora", "qlora", "dora", "qdora", "rslora", "adalora", "pissa", "loftq", "longlora", "ia3"),
+    *("oft", "qoft", "boft", "loha", "lokr", "vera", "vblora", "galore", "lisa", "freeze", "reft"),
+    *("fourierft", "prefix_tuning", "prompt_tuning", "p_tuning", "llama_adapter", "llamapro"),
+)
+"""Ways of training less (PEFT, axolotl, LLaMA-Factory, ms-swift, 2026)."""
+
 FULL = ("full", "none", "", "no", "false")
 _PATTERN = frozenset("()|*^$+?\\")
 
@@ -70,6 +78,10 @@ def put_adapters(sheet: Sheet) -> None:
     draft = sheet.draft
     kinds = ("adapter", "finetuning_type", "peft_type", "tuner_type", "train_type", "sft_type")
     adapter = sheet.text(*kinds, into="adapters")
+    if adapter is not None:
+        setting = Setting(adapter.value, adapter.file, adapter.line)
+        key = next(one for one in kinds if one in sheet.settings)
+        refuse_near(key, setting, (*WAYS, *(one for one in FULL if one)))
     use = sheet.boolean(*USED, into="adapters")
     rank = sheet.integer("lora_r", "lora_rank", "lora_alpha_r", "r", into="rank of the adapters")
     keys = _peft_keys(sheet)

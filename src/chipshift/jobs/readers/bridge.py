@@ -12,6 +12,7 @@ from collections.abc import Iterable
 from dataclasses import dataclass, field, replace
 from typing import Any
 
+from chipshift.errors import InputError, slipped
 from chipshift.jobs import python_tree
 from chipshift.jobs.context import Context
 from chipshift.jobs.draft import DEGREES, Draft
@@ -40,7 +41,7 @@ from chipshift.jobs.readers.megatron_core import (
     pass_on,
     put_precision,
 )
-from chipshift.jobs.readers.nemo_library import CALLS, NemoRecipe, recipe_called
+from chipshift.jobs.readers.nemo_library import CALLS, NemoRecipe, nemo_library, recipe_called
 from chipshift.jobs.settings import Setting, Sheet, as_integer
 from chipshift.jobs.source import Source
 
@@ -132,7 +133,13 @@ def _called(found: _Found, call: python_tree.Call, module: python_tree.Module, i
             found.named = True
             from_library(draft, settings, stated, call.line)
     elif last in CALLS:
-        found.model = found.model or call.name.rpartition(".")[0].rsplit(".", 1)[-1]
+        whose = call.name.rpartition(".")[0].rsplit(".", 1)[-1]
+        meant = next((own for own, _ in nemo_library() if slipped(whose, own)), "")
+        if meant:
+            raise InputError(
+                f"{draft.file}:{call.line}: {whose} is no recipe of NeMo's; did you mean '{meant}'?"
+            )
+        found.model = found.model or whose
     elif last == "from_hf_pretrained" and call.arguments:
         words = call.arguments[0]
         if not isinstance(words, python_tree.Unknown) and not found.named:

@@ -64,6 +64,7 @@ def read(source: Source, context: Context) -> Draft:
     why = "the published shape is taken; --model with a config.json of its own settles it"
     sheet.ignore(("model.config_overrides.*",), True, why)
     sheet.ignore(("*",), False, "does not change the time or memory of a step")
+    sheet.close("llm-foundry")
     return draft
 
 

@@ -16,6 +16,7 @@ from chipshift.jobs.context import Context
 from chipshift.jobs.draft import Draft, join
 from chipshift.jobs.dtypes import dtype_of
 from chipshift.jobs.job import Given
+from chipshift.jobs.near_value import FSDP_WORDS, refuse_near
 from chipshift.jobs.overrides import typed
 from chipshift.jobs.readers import deepspeed
 from chipshift.jobs.readers.adapter_keys import put_adapters
@@ -207,6 +208,8 @@ def put_sharding(sheet: Sheet, context: Context) -> None:
 def put_fsdp(draft: Draft, words: str, setting: Setting) -> None:
     """``full_shard auto_wrap``, ``HYBRID_SHARD``, ``1`` ... as a kind of sharding."""
     lowered = words.lower()
+    for word in words.split():
+        refuse_near("FSDP's sharding", Setting(word, setting.file, setting.line), FSDP_WORDS)
     kind = "fsdp"
     if "hybrid" in lowered:
         kind = "hybrid"

@@ -11,12 +11,20 @@ import shlex
 from collections.abc import Iterator
 from typing import Any
 
-from chipshift.errors import InputError
+from chipshift.errors import InputError, slipped
 from chipshift.jobs.context import Context
 from chipshift.jobs.draft import Draft
-from chipshift.jobs.job import Given, Understood
+from chipshift.jobs.job import Given, Ignored, Understood
 from chipshift.jobs.launch import CHIPS
-from chipshift.jobs.readers.kubernetes_pods import DEVICES, TPU, Pods, pods_of, trainers
+from chipshift.jobs.readers.kubernetes_pods import (
+    DEVICES,
+    HOSTS,
+    SLICES,
+    TPU,
+    Pods,
+    pods_of,
+    trainers,
+)
 from chipshift.jobs.recognise import recognise
 from chipshift.jobs.settings import as_integer
 from chipshift.jobs.source import Source
@@ -38,6 +46,10 @@ TPUS = {
     "tpu-v4-podslice": "v4",
 }
 """Values of GKE's accelerator selector (Google Cloud, "Plan TPUs in GKE", 2026)."""
+
+
+COUNTS = (*DEVICES, *SLICES, *HOSTS)
+"""Keys that count pods and accelerators."""
 
 
 def read(source: Source, context: Context) -> Draft:
@@ -169,6 +181,12 @@ def _machine(draft: Draft, document: Document) -> None:
         value, last = _value(document.tree, path), path.rsplit(".", 1)[-1]
         if isinstance(value, str) and ("accelerator" in last or last.endswith("instance-type")):
             _chip(draft, value, line)
+        if meant := next((name for name in COUNTS if slipped(_last(path), _last(name))), ""):
+            key = ".".join(path.split(".")[-2 if "/" in _last(path) else -1 :])
+            raise InputError(
+                f"{draft.file}:{line}: {key} is {str(_value(document.tree, path))[:60]}, but no "
+                f"such key is read; did you mean '{meant}'?"
+            )
     found = pods_of(document.tree)
     for key, text in (entry for each in found for entry in each.wrong):
         row = document.lines.get(key) or document.lines.get(key.replace(".0.", "."))
@@ -204,6 +222,11 @@ def _machine(draft: Draft, document: Document) -> None:
         draft.understood.append(entry)
         return
     alike = len({one.each for one in working}) == 1
+    started = (draft.get("nodes") or 0) * (draft.get("devices_per_node") or 0)
+    if draft.given("nodes") and started not in (0, total):
+        why = f"the command starts {started} processes, which were taken; its pods ask for {shown}"
+        draft.ignored.append(Ignored("accelerators", draft.file, at, True, why))
+        return
     if alike and "devices_per_node" not in draft.values:
         draft.put("devices_per_node", Given(first.each, draft.file, at))
     if alike and not draft.given("nodes"):
@@ -211,6 +234,10 @@ def _machine(draft: Draft, document: Document) -> None:
     if not alike and not draft.given("devices"):
         draft.put("devices", Given(total, draft.file, at))
     draft.understood.append(Understood("accelerators", shown, draft.file, at, "devices"))
+
+
+def _last(path: str) -> str:
+    return path.rsplit(".", 1)[-1]
 
 
 def _line(document: Document, pods: Pods) -> int | None:

@@ -46,6 +46,7 @@ def read(source: Source, context: Context) -> Draft:
     why = "the adapter's weights alone are trained; full fine-tuning was taken"
     sheet.ignore(("adapter_alone",), True, why)
     sheet.ignore(("*",), False, "does not change the time or memory of a step")
+    sheet.close("Lightning")
     return draft
 
 

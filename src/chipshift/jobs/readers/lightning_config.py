@@ -52,6 +52,7 @@ def read(source: Source, context: Context) -> Draft:
     own = ("*model_parallel*", "*tensor_parallel*", "*pipeline_parallel*")
     sheet.ignore(own, True, "not an argument of Lightning's Trainer; --set tp=N says it")
     sheet.ignore(("*",), False, "does not change the time or memory of a step")
+    sheet.close("Lightning")
     return draft
 
 

@@ -11,11 +11,12 @@ import re
 from chipshift.jobs.context import Context
 from chipshift.jobs.dtypes import dtype_of
 from chipshift.jobs.job import Given
+from chipshift.jobs.near_value import FSDP_WORDS, refuse_near
 from chipshift.jobs.readers.adapter_keys import put_adapters
 from chipshift.jobs.readers.hf_args import deepspeed_file
 from chipshift.jobs.readers.optimizer_name import put_optimizer_named
 from chipshift.jobs.readers.ray_train import put_workers
-from chipshift.jobs.settings import Sheet
+from chipshift.jobs.settings import Setting, Sheet
 
 STRATEGIES = (
     *("FSDPStrategy", "DeepSpeedStrategy", "DDPStrategy", "ModelParallelStrategy"),
@@ -196,4 +197,5 @@ def _shards(sheet: Sheet) -> str:
         return "fsdp"
     sheet.record(*found, "what is sharded")
     last = str(found[1].value).rsplit(".", 1)[-1].upper()
+    refuse_near(found[0], Setting(last, found[1].file, found[1].line), FSDP_WORDS)
     return SHARDS.get(last, "fsdp")

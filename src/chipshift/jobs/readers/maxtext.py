@@ -14,11 +14,12 @@ from chipshift.jobs.draft import Draft
 from chipshift.jobs.dtypes import dtype_of
 from chipshift.jobs.job import Given, Ignored
 from chipshift.jobs.launch import Launch, put_environment, read_launch
+from chipshift.jobs.near_value import refuse_near
 from chipshift.jobs.readers import primus
 from chipshift.jobs.readers.config_model import put_config_model
 from chipshift.jobs.readers.hf_args import put_model_named
 from chipshift.jobs.readers.maxtext_mesh import put_axes, put_batch
-from chipshift.jobs.readers.maxtext_remat import TENSOR, custom_policy
+from chipshift.jobs.readers.maxtext_remat import POLICIES, TENSOR, custom_policy
 from chipshift.jobs.readers.megatron_flags import UNTRAINED, say_untrained
 from chipshift.jobs.readers.optimizer_name import put_optimizer_named
 from chipshift.jobs.readers.yaml_sheet import yaml_sheet
@@ -321,6 +322,7 @@ def _rest(sheet: Sheet) -> None:
     draft = sheet.draft
     remat = sheet.text("remat_policy", into="rematerialisation")
     if remat is not None:
+        refuse_near("remat_policy", Setting(remat.value, remat.file, remat.line), POLICIES)
         value = remat.value
         if value == "custom":
             value = _custom(sheet)

@@ -7,6 +7,13 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 
+POLICIES = (
+    *("full", "minimal", "minimal_with_context", "minimal_flash", "save_dot_except_mlp"),
+    *("save_dot_except_mlpwi", "save_dot_with_context_except_mlp", "save_qkv_proj"),
+    *("save_out_proj", "qkv_proj_offloaded", "minimal_offloaded", "custom", "none"),
+)
+"""Names that base.yml lists."""
+
 TENSOR = {
     "decoder_layer_input": "block_input",
     "context": "attention",

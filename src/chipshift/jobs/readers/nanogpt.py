@@ -71,6 +71,7 @@ def read(source: Source, context: Context) -> Draft:
     sheet.ignore(QUIET, False, "does not change the time or memory of a step")
     why = "no key of train.py, a fork's own; --torch reads a module as it is"
     sheet.ignore(("*",), True, why)
+    sheet.close("nanoGPT")
     return draft
 
 

@@ -1,0 +1,33 @@
+"""Values that are a framework's own names but for a slip: refused, not passed over."""
+
+from __future__ import annotations
+
+import difflib
+from collections.abc import Iterable
+
+from chipshift.jobs.settings import Setting, wrong
+
+NEAR = 0.85
+"""Share of letters in common (difflib's ratio) from which a value is a slip, as ``lorra``."""
+
+FSDP_WORDS = (
+    *("full_shard", "shard_grad_op", "no_shard", "hybrid_shard", "hybrid_shard_zero2"),
+    *("_hybrid_shard_zero2", "offload", "auto_wrap"),
+)
+"""PyTorch's ``ShardingStrategy`` and what Transformers' ``fsdp`` may add to it."""
+
+
+def refuse_near(key: str, setting: Setting, known: Iterable[str]) -> None:
+    """Refuse a value that is nearly, and not quite, one of the names that the framework has.
+
+    Other values pass: a fork has names of its own, which the reading says by itself.
+
+    Raises:
+        InputError: a name is meant, with the place.
+    """
+    names = {name.lower(): name for name in known}
+    value = str(setting.value).strip().lower()
+    close = difflib.get_close_matches(value, names, 1, cutoff=NEAR)
+    if value not in names and close:
+        meant = names[close[0]]
+        raise wrong(key, setting, "a name that is known", f"; did you mean '{meant}'?")
