@@ -16,6 +16,7 @@ from chipshift.estimate.groups import group_links
 from chipshift.estimate.output import at_path, estimate_json
 from chipshift.estimate.setting import setting
 from chipshift.fabric import collective_time
+from chipshift.jobs.job import Flag
 from chipshift.jobs.plan import Plan
 from chipshift.machines import parse_machine
 from chipshift.models.ops import Cut, layer_ops
@@ -69,6 +70,15 @@ def test_a_layer_deals_queries_keys_values_and_output_once_each_way() -> None:
     layer = 2 * (wide + 2 * narrow + wide)
     assert e.collectives_total["cp"] == pytest.approx(32 * 8 * layer, rel=1e-12)
     assert e.collectives_exposed["cp"] == e.collectives_total["cp"]
+
+
+def test_megatron_deepspeed_deals_keys_and_values_of_every_query() -> None:
+    """32 heads of keys and of values in place of 8: four all-to-alls of one size each way."""
+    fork = (Flag("deepspeed", "deepspeed", "true", "train.sh", 1),)
+    e = estimate(job_of("llama-3.1-8b", sequences=64, flags=fork), DEALT, H100, "megatron")
+    links = group_links(H100, 1, 4, 8, 1, 1, 1)["cp"]
+    wide = collective_time("all_to_all", 2 * 8192 / 8 * 32 * 128 * 2 * 8, links)
+    assert e.collectives_total["cp"] == pytest.approx(32 * 8 * 2 * 4 * wide, rel=1e-12)
 
 
 @pytest.mark.parametrize(

@@ -20,6 +20,7 @@ output_dir: out
 # Llama 3.1 8B: D 4096, 8 key/value heads of 128 (1024), F 14336, V 128256, 32 layers
 MAPS = 32 * (2 * 4096 * 4096 + 2 * 4096 * 1024 + 3 * 4096 * 14336)
 HEAD = 128256 * 4096
+DTYPES = {"bfloat16": "bf16", "float16": "fp16", "float32": "fp32"}
 Q, V = 4096 + 4096, 4096 + 1024
 """Inputs + outputs of a map: what its adapter has for each rank."""
 
@@ -152,3 +153,17 @@ def test_a_recipes_scheme_says_whether_magnitudes_are_trained(
     )
     job = read_job([str(file)])
     assert job.adapters is not None and job.adapters.dora == dora
+
+
+@pytest.mark.parametrize("weights", ["bfloat16", "float16", "float32"])
+def test_adapters_on_half_precision_weights_are_fp32(tmp_path: Path, weights: str) -> None:
+    """PEFT's autocast_adapter_dtype: gradients and moments are the adapters' own, of 4 bytes."""
+    extra = f"use_peft: true\nlora_r: 8\ntorch_dtype: {weights}\nbf16: true\n"
+    precision = read(tmp_path, extra).precision.value
+    assert (precision.gradients, precision.moments) == ("fp32", "fp32")
+    assert (precision.weights, precision.master) == (DTYPES[weights], "none")
+
+
+def test_a_model_trained_whole_in_bf16_keeps_its_gradients_so(tmp_path: Path) -> None:
+    precision = read(tmp_path, "torch_dtype: bfloat16\nbf16: true\n").precision.value
+    assert (precision.weights, precision.gradients, precision.moments) == ("bf16",) * 3

@@ -88,6 +88,8 @@ def dealt_heads_s(s: Setting, attention: Attention, tokens: Number, tp: Number, 
     Queries, keys, values and the output are an all-to-all each; gradients take the same ways.
     """
     own = traffic.dealt_kv_heads(_kv_heads(attention, tp), ranks)
+    if float(plain(s.stack.deals_repeated_heads)):
+        own = attention.heads / tp
     parts = {
         "queries": (attention.heads / tp, attention.head_dim),
         "keys": (own, attention.head_dim),

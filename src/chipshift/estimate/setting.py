@@ -173,14 +173,25 @@ def for_job(constants: Stack, job: TrainJob, family: str) -> Stack:
         )
     if any(f.kind == "eager_modules" for f in job.flags):
         constants = eager(constants)
-    if constants.base == "megatron" and any(f.kind == "torch_fsdp2" for f in job.flags):
-        constants = replace(constants, gradients_at_peak=0.0)  # no buffers of Megatron's own
+    if constants.base == "megatron":
+        constants = _megatron(constants, {f.kind for f in job.flags})
     named = {f.value for f in job.flags if f.kind == "attention_kernel"}
     if family != "tpu":
         return constants
     if not any((constants.base, kernel) in SEPARATE for kernel in named):
         return constants
     return replace(constants, attention_backward_matmuls=SEPARATE_BACKWARD)
+
+
+def _megatron(constants: Stack, flags: set[str]) -> Stack:
+    """The stack with PyTorch's FSDP2 in place of its own buffers, or with DeepSpeed's fork of it.
+
+    The fork repeats keys and values before it deals them out (DeepSpeed, Megatron-DeepSpeed,
+    megatron/model/transformer.py, 2025).
+    """
+    if "torch_fsdp2" in flags:
+        constants = replace(constants, gradients_at_peak=0.0)
+    return replace(constants, deals_repeated_heads=1.0) if "deepspeed" in flags else constants
 
 
 def eager(constants: Stack) -> Stack:

@@ -60,6 +60,8 @@ class Stack:
         accumulate_bytes: memory traffic for each parameter to add one microbatch's gradients to
             their sum.
         head_in_stages: 1 where stages are cut by cost with the LM head counted, 0 by layers.
+        deals_repeated_heads: 1 where keys and values are repeated to as many heads as the queries
+            have before an all-to-all deals them out.
         tp_overlap, cp_overlap, ep_overlap, pp_overlap: share of these collectives hidden.
         ep_overlap_interleaved: the same of the expert all-to-all where virtual stages let another
             microbatch compute meanwhile.
@@ -167,6 +169,7 @@ class Stack:
     whole_reduction: float = 0.0
     accumulate_bytes: float = 0.0
     head_in_stages: float = 0.0
+    deals_repeated_heads: float = 0.0
     ep_once_per_place: float = 0.0
     ep_overlap_interleaved: float = 0.0
     tp_overlap: float = 0.2

@@ -62,6 +62,7 @@ FIELDS = {
     "loaded": "dtype in which the weights are held",
     "engine": "what runs the data parallelism",
     "lora": "the adapters",
+    "adapter_dtype": "dtype of the adapters",
     "quantised": "dtype of the frozen weights",
     "vocab_step": "step of the vocabulary",
     "second_copy": "devices that hold a second copy of the weights",

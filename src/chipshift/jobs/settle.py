@@ -148,9 +148,11 @@ def _dtypes(draft: Draft) -> None:
     elif narrow:
         why = f"autocast runs matmuls in {half} on {held} weights, which the optimizer updates"
         made = _copies(held, held, held, "none", held)
+        made |= _upcast(draft, held)
     else:
         why = f"everything is held in {held}"
         made = _copies(held, held, held, "none", held)
+        made |= _upcast(draft, held)
     frozen = draft.values.get("quantised")
     if frozen is not None:
         made |= {"weights": frozen.value, "gather": ""}
@@ -160,6 +162,18 @@ def _dtypes(draft: Draft) -> None:
         if name == "compute" and source is not None and name not in draft.values:
             draft.put(name, Given(value, source.file, source.line))
         draft.assume(name, value, why)
+
+
+def _upcast(draft: Draft, held: str) -> dict[str, str]:
+    """What is trained beside half-precision weights in another dtype than theirs: PEFT's adapters.
+
+    DeepSpeed and FSDP cast or flatten them with the rest, so that this is of neither.
+    """
+    own = draft.values.get("adapter_dtype")
+    if own is None or draft.get("lora") is None or held not in ("bf16", "fp16"):
+        return {}
+    draft.note("dtype of the adapters", own.value, own.why if isinstance(own, Assumed) else "")
+    return dict.fromkeys(("gradients", "reduce", "moments"), str(own.value))
 
 
 def _copies(weights: str, gradients: str, reduce: str, master: str, moments: str) -> dict[str, str]:

@@ -73,6 +73,10 @@ def _peft_keys(sheet: Sheet) -> dict[str, Any]:
     return keys
 
 
+AUTOCAST = "PEFT's default autocast_adapter_dtype: adapters on half-precision weights are fp32"
+"""Hugging Face, PEFT, get_peft_model's reference, 2026."""
+
+
 def put_adapters(sheet: Sheet) -> None:
     """LoRA and QLoRA."""
     draft = sheet.draft

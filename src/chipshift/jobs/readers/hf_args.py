@@ -19,7 +19,7 @@ from chipshift.jobs.job import Given
 from chipshift.jobs.near_value import FSDP_WORDS, refuse_near
 from chipshift.jobs.overrides import typed
 from chipshift.jobs.readers import deepspeed
-from chipshift.jobs.readers.adapter_keys import put_adapters
+from chipshift.jobs.readers.adapter_keys import AUTOCAST, put_adapters
 from chipshift.jobs.readers.optimizer_name import put_optimizer_named
 from chipshift.jobs.readers.parallelism_config import put_sequence_parallel
 from chipshift.jobs.readers.preference_keys import put_loss
@@ -383,6 +383,8 @@ def fill(sheet: Sheet, context: Context, task: str = "sft", default_micro: int =
     put_sharding(sheet, context)
     put_sequence_parallel(sheet)
     put_adapters(sheet)
+    if sheet.draft.get("lora") is not None:
+        sheet.draft.assume("adapter_dtype", "fp32", AUTOCAST)
     put_task(sheet, task)
     put_flags(sheet)
 

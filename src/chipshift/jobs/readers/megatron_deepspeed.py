@@ -66,7 +66,7 @@ def _sequence(settings: dict[str, Setting], draft: Draft) -> None:
     settings["cp-comm-type"] = Setting("a2a", size.file, size.line)
     if "num-query-groups" in settings:
         why = "Megatron-DeepSpeed repeats them to as many as the queries' before it deals them out"
-        draft.note("key/value heads dealt out", "the model's own", why)
+        draft.note("key/value heads dealt out", "as many as the queries'", why)
 
 
 def _experts(settings: dict[str, Setting], draft: Draft) -> None:

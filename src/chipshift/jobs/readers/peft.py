@@ -10,6 +10,7 @@ from chipshift.jobs.context import Context
 from chipshift.jobs.draft import Draft
 from chipshift.jobs.job import Given
 from chipshift.jobs.json_lines import parse
+from chipshift.jobs.readers.adapter_keys import AUTOCAST
 from chipshift.jobs.readers.hf_args import put_model_named
 from chipshift.jobs.settings import Sheet, flatten
 from chipshift.jobs.source import Source
@@ -38,6 +39,7 @@ def read(source: Source, context: Context) -> Draft:
     stated = rank or kind
     line = stated.line if stated is not None else None
     draft.put("lora", Given(read_lora(tree, source.path, lines), source.path, line))
+    draft.assume("adapter_dtype", "fp32", AUTOCAST)
     base = sheet.raw("base_model_name_or_path")
     if base is not None and isinstance(base[1].value, str):
         sheet.record(*base, "model")
