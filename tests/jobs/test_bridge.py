@@ -8,8 +8,9 @@ from chipshift.errors import InputError
 from chipshift.jobs.complete import resolve_machine
 from chipshift.jobs.job import TrainJob
 from chipshift.jobs.read import read_job
-from chipshift.jobs.readers.bridge_library import library
+from chipshift.jobs.readers.bridge_library import library, perf_library
 from chipshift.machines.names import parse_machine
+from chipshift.models.count import params
 
 IMPORTED = """from megatron.bridge.recipes.llama import llama3_8b_pretrain_config as pretrain_config
 from megatron.bridge.training.pretrain import pretrain
@@ -39,7 +40,8 @@ def job(folder: Path, text: str, name: str, **settings: str) -> TrainJob:
 
 def test_the_script_s_own_settings_lie_over_the_library_s(tmp_path: Path) -> None:
     read = job(tmp_path, IMPORTED, "train.py")
-    assert read.model.name == "llama-3-8b" and read.model.vocab == 128256  # Bridge does not pad
+    # the null tokenizer's vocabulary, 32000, is a multiple of 128 × tp
+    assert read.model.name == "llama-3-8b-altered" and read.model.vocab == 32000
     assert read.sequences_per_step.value == 64  # the script's; the library's is 512
     on = resolve_machine(read, parse_machine("h100*16"))
     assert on.plan is not None
@@ -87,7 +89,8 @@ def test_peft_recipes_train_adapters(tmp_path: Path) -> None:
     assert ("trained parameters", f"{adapters:,}") in [row[:2] for row in read.assumed]
 
 
-SHIPPED = sorted({recipe.name for recipe in library().values()})
+SHIPPED = sorted({recipe.name for recipe in library().values()} - perf_library().keys())
+BENCHMARKS = sorted(perf_library())
 
 
 @pytest.mark.parametrize("name", SHIPPED)
@@ -98,8 +101,21 @@ def test_every_recipe_is_read_or_its_model_asked_for(tmp_path: Path, name: str) 
     except InputError as error:
         assert "which is not a shipped model; expected --model" in str(error)
         assert library()[name].model in str(error)
+        if "pipeline_model_parallel_layout" in library()[name].settings:
+            return  # it is of that model's layers alone
         read = read_job([str(tmp_path / "train.py")], model="deepseek-v3")
     assert read.sequences_per_step.value == int(library()[name].settings["global_batch_size"])
+
+
+@pytest.mark.parametrize("name", BENCHMARKS[::9])
+def test_every_benchmark_is_read_or_its_model_asked_for(tmp_path: Path, name: str) -> None:
+    recipe = perf_library()[name]
+    try:
+        read = job(tmp_path, PERF.format(name), "train.py")
+    except InputError as error:
+        assert f"trains '{recipe.model}', which is not a shipped model" in str(error)
+        return
+    assert read.sequences_per_step.value == int(recipe.settings["global_batch_size"])
 
 
 FAMILY = """from megatron.bridge.recipes.llama import llama3_8b_pretrain_config
@@ -221,3 +237,70 @@ def test_modules_named_for_recomputing_are_recomputed(tmp_path: Path) -> None:
     read = job(tmp_path, text, "train.py")
     assert ("recompute_granularity", "selective") in [(a, b) for a, b, _ in read.assumed]
     assert read.plan is not None and read.plan.value.remat == "selective"
+
+
+PERF = "from megatron.bridge.perf_recipes.llama import {0}\ncfg = {0}()\n"
+
+
+def test_a_benchmark_s_recipe_is_known_by_name(tmp_path: Path) -> None:
+    # perf_recipes/llama/h100/llama3.py: Llama 3 70B on 64 H100, fp8 with current scaling
+    text = PERF.format("llama3_70b_pretrain_64gpu_h100_fp8cs_config")
+    read = job(tmp_path, text, "train.py")
+    assert read.plan is not None and read.machine is not None
+    plan = read.plan.value
+    assert (plan.tp, plan.pp, plan.cp, plan.vpp) == (4, 8, 1, 5)
+    assert read.sequences_per_step.value == 256 and read.seq_len.value == 8192
+    assert read.machine.value == "h100*64" and read.precision.value.compute == "fp8"
+    assert read.precision.value.reduce == "bf16"  # benchmarks reduce gradients in bf16
+    # Et*2|(t*2|)*34,t*3|(t*2|)*3,tL is 2 and 34 × 2, 3, 3 × 2, 1 layers: 80 in 40 chunks
+    assert read.model.n_layers == 80 and plan.stage_layers is not None
+    assert plan.stage_layers[35] == 3 and plan.stage_layers[-1] == 1
+    assert read.model.vocab == 128256  # the model's own, no tokenizer's
+
+
+def test_of_two_recipes_of_a_name_the_package_says_which(tmp_path: Path) -> None:
+    name = "deepseek_v3_pretrain_1024gpu_h100_bf16_config"
+    bench = job(tmp_path, PERF.format(name), "train.py")
+    own = job(tmp_path, PERF.format(name).replace("perf_recipes", "recipes"), "train.py")
+    # global batches of perf_recipes/deepseek/h100 and of recipes/deepseek/h100
+    assert (bench.sequences_per_step.value, own.sequences_per_step.value) == (16384, 4096)
+
+
+def test_a_layout_of_other_stages_is_not_kept(tmp_path: Path) -> None:
+    name = "deepseek_v3_pretrain_1024gpu_h100_bf16_config"
+    text = PERF.format(name).replace("perf_recipes", "recipes")
+    text += "cfg.model.pipeline_model_parallel_size = 8\n"
+    read = job(tmp_path, text, "train.py")
+    assert read.plan is not None
+    assert read.plan.value.pp == 8 and not read.plan.value.stage_layers
+
+
+NULL = "from megatron.bridge.recipes.llama import llama32_1b_pretrain_config as r\ncfg = r()\n"
+
+
+@pytest.mark.parametrize(
+    ("more", "vocab"),
+    [
+        ("", 32000),  # 250 × 128 rows
+        ("cfg.model.tensor_model_parallel_size = 4\n", 32256),  # the next multiple of 4 × 128
+        ("cfg.tokenizer.vocab_size = 50000\n", 50048),  # 391 × 128
+        ("cfg.tokenizer.use_tokenizer_vocab_size = False\n", 128256),
+        ("cfg.tokenizer.tokenizer_type = 'HuggingFaceTokenizer'\n", 128256),
+        ("cfg.tokenizer = TokenizerConfig('NullTokenizer', vocab_size=9)\n", 128256),
+    ],
+)
+def test_the_null_tokenizer_s_vocabulary_is_the_model_s(
+    tmp_path: Path, more: str, vocab: int
+) -> None:
+    assert job(tmp_path, NULL + more, "train.py").model.vocab == vocab
+    assert job(tmp_path, NULL.replace("pretrain", "sft"), "train.py").model.vocab == 128256
+
+
+def test_a_gpt_3_of_the_recipe_s_own_numbers(tmp_path: Path) -> None:
+    text = "from megatron.bridge.recipes.gpt import gpt3_175b_pretrain_config as r\ncfg = r()\n"
+    read = job(tmp_path, text, "train.py")
+    # 96 layers of 12·D² + 13·D, D = 12288; positions 2048·D; 32256 rows (63 × 4 × 128) tied; 2·D
+    width = 12288
+    assert params(read.model) == (
+        96 * (12 * width**2 + 13 * width) + (2048 + 32256) * width + 2 * width
+    )

@@ -20,7 +20,7 @@ from chipshift.jobs.job import Assumed, Given
 from chipshift.jobs.launch import CHIPS
 from chipshift.jobs.overrides import typed
 from chipshift.jobs.readers.bridge_classes import model_of_class
-from chipshift.jobs.readers.bridge_library import ADAPTERS, LibraryRecipe, library
+from chipshift.jobs.readers.bridge_library import ADAPTERS, LibraryRecipe, named
 from chipshift.jobs.readers.bridge_scope import followed, overrides_beside
 from chipshift.jobs.readers.bridge_shape import (
     SHAPE,
@@ -31,6 +31,7 @@ from chipshift.jobs.readers.bridge_shape import (
 )
 from chipshift.jobs.readers.bridge_teacher import conversion, of_teacher, say_teacher
 from chipshift.jobs.readers.bridge_unseen import put_arguments, say_unseen, untold
+from chipshift.jobs.readers.bridge_vocab import put_vocabulary
 from chipshift.jobs.readers.bridge_walk import Assigned, Called
 from chipshift.jobs.readers.hf_args import put_model_named
 from chipshift.jobs.readers.megatron_core import (
@@ -61,7 +62,8 @@ class _Found:
     Attributes:
         settings: Megatron-LM arguments; ``nodes``: the machine's numbers.
         name: of the library's recipe, or of the job.
-        model: words that name the model; ``recipe``: NeMo's recipe that was called.
+        model: words that name the model; ``recipe``: NeMo's recipe that was called;
+            ``library``: the row of either library.
         untold: fields last set to what only a run could tell.
     """
 
@@ -71,6 +73,7 @@ class _Found:
     name: str = ""
     model: str = ""
     recipe: NemoRecipe | None = None
+    library: LibraryRecipe | None = None
     named: bool = False
     untold: dict[str, Setting] = field(default_factory=dict)
 
@@ -108,10 +111,11 @@ def read_recipe(source: Source, context: Context) -> Draft:
     )
     if found.recipe is not None:
         _from_nemo(draft, settings, found.recipe)
+    put_vocabulary(draft, context, settings, found.library, walk.events)
     _magnitudes(draft, (event.call for event in walk.events if isinstance(event, Called)))
     if re.search(r"sft|finetune", here):
         draft.assume("task", "sft", f"the recipe's name, {here}")
-    finish(draft, context, settings, found.name, found.model)
+    finish(draft, context, settings, found.name, found.model, found.library)
     for key, setting in found.untold.items():
         if not any(given.rsplit(".", 1)[-1] == key for given in context.overrides.given):
             draft.ignored.append(untold(key, setting))
@@ -123,14 +127,15 @@ def read_recipe(source: Source, context: Context) -> Draft:
 def _called(found: _Found, call: python_tree.Call, module: python_tree.Module, into: str) -> None:
     """A call that no file given defines: a recipe, a model, or keywords that are fields."""
     draft, settings, last = found.draft, found.settings, call.name.rsplit(".", 1)[-1]
-    recipe = library().get(module.imported.get(last, last))
+    whose = module.origin.get(last, "") or _module_of(call.name, module)
+    recipe = named(module.imported.get(last, last), whose)
     taken = recipe_called(call, module)
     if recipe is not None or taken is not None:
         if not found.model:
             stated = recipe or (taken.library if taken is not None else None)
             assert stated is not None
             found.name, found.model, found.recipe = stated.name, stated.model, taken
-            found.named = True
+            found.named, found.library = True, stated
             from_library(draft, settings, stated, call.line)
     elif last in CALLS:
         whose = call.name.rpartition(".")[0].rsplit(".", 1)[-1]
@@ -146,6 +151,7 @@ def _called(found: _Found, call: python_tree.Call, module: python_tree.Module, i
             found.model = str(words)
     elif last.endswith("pipeline_model_parallel_layout"):
         draft.uneven_pp = True  # worked out when it runs
+        settings.pop(LAYOUT, None)
     elif (model := model_of_class(last)) and (into or not found.model):
         found.model, found.named = model, True
         for key in [*settings]:
@@ -171,6 +177,12 @@ def _called(found: _Found, call: python_tree.Call, module: python_tree.Module, i
         _keep(found, key, setting, f"{call.name}.{key}")
 
 
+def _module_of(name: str, module: python_tree.Module) -> str:
+    """Where ``h100.llama3_8b_pretrain_config`` is taken from, as far as the imports say."""
+    base = name.split(".")[0]
+    return ".".join((module.origin.get(base, ""), module.imported.get(base, base), name))
+
+
 def _assigned(found: _Found, event: Assigned) -> None:
     """``cfg.model.tensor_model_parallel_size = 2`` and the like."""
     path, setting = event.path, event.setting
@@ -180,11 +192,18 @@ def _assigned(found: _Found, event: Assigned) -> None:
 
 
 def finish(
-    draft: Draft, context: Context, settings: dict[str, Setting], name: str, model: str
+    draft: Draft,
+    context: Context,
+    settings: dict[str, Setting],
+    name: str,
+    model: str,
+    recipe: LibraryRecipe | None = None,
 ) -> None:
-    """The draft of a recipe's settings, ``--set`` laid over them."""
+    """The draft of a recipe's settings, ``--set`` laid over them; ``recipe`` is the library's."""
     draft.put("name", Given(name, draft.file))
     _lay_over(draft, context, settings)
+    if recipe is not None:
+        _old_layout(draft, settings, recipe)
     _named_machine(draft, name)
     _recipe_model(draft, context, settings, model or name)
     settings.setdefault("bf16", Setting(True, draft.file))
@@ -196,6 +215,19 @@ def finish(
     devices = draft.values.get("devices")
     if isinstance(devices, Assumed) and devices.value % held:
         draft.values.pop("devices")  # the degrees are no longer those of the recipe's name
+
+
+def _old_layout(draft: Draft, settings: dict[str, Setting], recipe: LibraryRecipe) -> None:
+    """Drop the library's layout where the job has other stages than the recipe it is of."""
+    layout, stated = settings.get(LAYOUT), recipe.settings.get("pipeline_model_parallel_layout")
+    if layout is None or layout.value != stated:
+        return
+    for name in ("pipeline_model_parallel_size", "virtual_pipeline_model_parallel_size"):
+        now = settings.get(argument_of(name))
+        own = as_integer(recipe.settings.get(name)) or 1
+        if (1 if now is None else as_integer(now.value)) != own:
+            settings.pop(LAYOUT, None)
+            draft.uneven_pp = True
 
 
 def _lay_over(draft: Draft, context: Context, settings: dict[str, Setting]) -> None:
@@ -220,6 +252,8 @@ def from_library(
     for key, value in recipe.settings.items():
         shown: Any = str(value).split() if key == "recompute_modules" else value
         pass_on(settings, key, Setting(shown, draft.file, line))
+        if key == "optimizer":
+            settings["optimizer"] = Setting(value, draft.file, line)
         if key == "use_distributed_optimizer" and value is False:
             settings["use-distributed-optimizer"] = Setting(False, draft.file, line)
     put_precision(settings, recipe.precision, Setting(recipe.precision, draft.file, line))
@@ -255,6 +289,7 @@ def _magnitudes(draft: Draft, calls: Iterable[python_tree.Call]) -> None:
         draft.put("lora", replace(stated, value=replace(stated.value, dora=True)))
 
 
+LAYOUT = "pipeline-model-parallel-layout"
 HELD = (
     "tensor-model-parallel-size",
     "pipeline-model-parallel-size",

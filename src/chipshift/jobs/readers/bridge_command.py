@@ -15,6 +15,8 @@ from chipshift.jobs.launch import program_words, put_environment, put_machine, r
 from chipshift.jobs.overrides import typed
 from chipshift.jobs.readers.bridge import finish, from_library
 from chipshift.jobs.readers.bridge_library import library
+from chipshift.jobs.readers.bridge_vocab import put_vocabulary
+from chipshift.jobs.readers.bridge_walk import Assigned
 from chipshift.jobs.readers.megatron_core import pass_on
 from chipshift.jobs.settings import Setting
 from chipshift.jobs.shell.values import Field
@@ -61,10 +63,15 @@ def read(source: Source, context: Context) -> Draft:
     put_environment(draft, launch)
     settings: dict[str, Setting] = {}
     from_library(draft, settings, recipe, named.line)
+    laid: list[Assigned] = []
     for key, word in _pairs(words):
         leaf = key.rsplit(".", 1)[-1]
-        pass_on(settings, leaf, Setting(typed(word.plain), source.path, word.line))
-    finish(draft, context, settings, recipe.name, recipe.model)
+        setting = Setting(typed(word.plain), source.path, word.line)
+        if not key.startswith("tokenizer."):
+            pass_on(settings, leaf, setting)
+        laid.append(Assigned(key, setting))
+    put_vocabulary(draft, context, settings, recipe, laid, named.line)
+    finish(draft, context, settings, recipe.name, recipe.model, recipe)
     return draft
 
 
