@@ -80,3 +80,30 @@ def test_python_is_no_yaml(tmp_path: Path) -> None:
     text = "import os\n\n\nclass Job:\n    base_model: str = 'x'\n    adapter: str\n"
     with pytest.raises(InputError, match="in no format known here"):
         job(tmp_path, text, "job.py")
+
+
+NESTED = """
+arch: {n_layer: 9, n_embd: 512}
+train:
+  gradient_accumulation_steps: 8
+  learning_rate: 1.0e-4
+"""
+
+
+def test_the_trainers_words_inside_a_table_of_another_program(tmp_path: Path) -> None:
+    with pytest.raises(InputError, match=r"job\.yaml is in no format known here"):
+        job(tmp_path, NESTED)
+    nested = '{\n  "name": "x",\n  "train": {\n    "a": 1,\n'
+    nested += '      "gradient_accumulation_steps": 8,\n      "learning_rate": 1.0}}\n'
+    with pytest.raises(InputError, match=r"job\.json is in no format known here"):
+        job(tmp_path, nested, "job.json")
+    flat = '{\n    "gradient_accumulation_steps": 8,\n    "learning_rate": 1.0\n}\n'
+    with pytest.raises(InputError, match="does not say which model it trains"):
+        job(tmp_path, flat, "job.json")
+
+
+def test_a_shell_script_with_python_in_it_is_no_python(tmp_path: Path) -> None:
+    text = "#!/usr/bin/env bash\nset -e\npython - <<'PY'\nfrom trl import PPOConfig\n"
+    text += "config = PPOConfig(batch_size=2)\nPY\n"
+    with pytest.raises(InputError, match="does not say which model it trains"):
+        job(tmp_path, text, "a.sh")

@@ -278,3 +278,16 @@ def test_a_model_under_a_longer_key(tmp_path: Path) -> None:
     text = '{"llm_model_name_or_path": "meta-llama/Llama-3.2-1B-Instruct", "bf16": true, '
     text += '"per_device_train_batch_size": 8, "model_max_length": 2048}'
     assert job(tmp_path, text, "config.json").model.name == "llama-3.2-1b"
+
+
+def test_an_encoder_beside_a_maxtext_model_is_said(tmp_path: Path) -> None:
+    text = MAXTEXT.replace("NAME", "base.yml").replace("run_name=x", "model_name=llama2-7b ")
+    told = job(tmp_path, text.replace("llama2-7b ", "llama2-7b use_audio=true"), "a.sh")
+    assert [i.key for i in told.ignored if i.matters] == ["use_audio"]
+    plain = job(tmp_path, text.replace("llama2-7b ", "llama2-7b use_audio=false"), "a.sh")
+    assert not [i.key for i in plain.ignored if i.matters]
+
+
+def test_a_forks_layers_by_an_expression_still_matter(tmp_path: Path) -> None:
+    found = job(tmp_path, NANOGPT + "moe_layer_freq = [0] + [1] * 7\n", "config.py")
+    assert [i.key for i in found.ignored if i.matters] == ["use_moe", "moe_layer_freq"]

@@ -66,6 +66,10 @@ _KEY_VALUE = re.compile(
     r"(?<![\w-])(?:per_device_batch_size|ici_\w+_parallelism|max_target_length)="
 )
 
+_WEAK = r"\"?gradient_accumulation_steps\"?[ \t]*:"
+"""A word of the Trainer's that many tables of other programs have, so that it must stand at the
+top of its file to tell a Trainer's."""
+
 HEAD = 300_000
 """Characters looked at: the longest real job file is a tenth of it."""
 
@@ -210,7 +214,7 @@ def recognise(source: Source) -> str:
         _json(text)
         or _toml(text)
         or (_script(text) if shell else "")
-        or _python(text)
+        or ("" if _SHEBANG.match(text) else _python(text))
         or ("" if _SHEBANG.match(text) or python else _yaml(text))
         or (_wrapper(text) if shell else "")
     )
@@ -270,6 +274,8 @@ def _json(text: str) -> str:
     if not _opens_json(text):
         return ""
     keys = set(_JSON_KEY.findall(text))
+    if "\n" in text.strip() and not re.search(r"^(?: {1,4}|\t)" + _WEAK, text, re.M):
+        keys.discard("gradient_accumulation_steps")
     return next((name for name, sets in JSON_FORMATS if any(s <= keys for s in sets)), "")
 
 
@@ -355,4 +361,6 @@ def _yaml(text: str) -> str:
     keys = set(_YAML_KEY.findall(text))
     if all(re.search(rf"^{key}[ \t]*:", text, re.M) for key in _TOP_ARGUMENTS):
         return "megatron_yaml"
+    if not re.search(rf"^{_WEAK}", text, re.M):
+        keys.discard("gradient_accumulation_steps")
     return next((name for name, sets in YAML_FORMATS if any(s <= keys for s in sets)), "")

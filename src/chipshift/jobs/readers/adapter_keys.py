@@ -12,7 +12,7 @@ from typing import Any
 from chipshift.jobs.job import Given
 from chipshift.jobs.near_value import refuse_near
 from chipshift.jobs.settings import Setting, Sheet
-from chipshift.models.lora import ALL_LINEAR, read_lora
+from chipshift.models.lora import ALL_LINEAR, Lora, read_lora
 
 PEFT_KEYS = {
     "target_modules": ("lora_target_modules", "lora_target", "target_modules", "trainable"),
@@ -113,18 +113,7 @@ def put_adapters(sheet: Sheet) -> None:
         keys["r"] = rank.value
     if every and every.value:
         keys["target_modules"] = ALL_LINEAR
-    lora = read_lora(keys, stated.file)
-    elsewhere = sheet.raw(*NAMED) if rank is None else None
-    if elsewhere is None:
-        draft.put("lora", Given(lora, stated.file, stated.line))
-        if rank is None:
-            draft.note("adapters", f"rank {lora.rank}", "PEFT's default: no rank is given")
-    else:  # the file itself, given beside, says it, and must win
-        key, setting = elsewhere
-        sheet.record(key, setting, "adapters, by their own file")
-        why = f"PEFT's defaults; {key} names another file: give its adapter_config.json too"
-        draft.assume("lora", lora, why)
-        draft.note("adapters", f"rank {lora.rank}", why)
+    _put_lora(sheet, read_lora(keys, stated.file), stated, rank is not None)
     narrow = (four and four.value) or (bits and bits.value <= 4)
     if narrow or (eight and eight.value) or bits:
         quantised = four or eight or bits
@@ -132,3 +121,19 @@ def put_adapters(sheet: Sheet) -> None:
         dtype = "int4" if narrow else "int8"
         draft.put("quantised", Given(dtype, quantised.file, quantised.line))
         draft.flag("quantised_weights", "load_in_4bit" if narrow else "load_in_8bit", "true", None)
+
+
+def _put_lora(sheet: Sheet, lora: Lora, stated: Given[Any], ranked: bool) -> None:
+    """The adapters; where another file is to say them, that file must win over PEFT's defaults."""
+    draft = sheet.draft
+    elsewhere = None if ranked else sheet.raw(*NAMED)
+    if elsewhere is not None:
+        key, setting = elsewhere
+        sheet.record(key, setting, "adapters, by their own file")
+        why = f"PEFT's defaults; {key} names another file: give its adapter_config.json too"
+        draft.assume("lora", lora, why)
+        draft.note("adapters", f"rank {lora.rank}", why)
+        return
+    draft.put("lora", Given(lora, stated.file, stated.line))
+    if not ranked:
+        draft.note("adapters", f"rank {lora.rank}", "PEFT's default: no rank is given")

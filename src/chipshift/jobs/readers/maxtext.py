@@ -319,6 +319,11 @@ def _custom(sheet: Sheet) -> str:
 
 
 def _rest(sheet: Sheet) -> None:
+    for key in ("use_multimodal", "use_audio"):
+        setting = sheet.settings.get(key)
+        if setting is not None and str(setting.value).lower() == "true":
+            why = "the encoder of images or sound that goes with it is not in the numbers"
+            sheet.ignore((key,), True, why)
     draft = sheet.draft
     remat = sheet.text("remat_policy", into="rematerialisation")
     if remat is not None:

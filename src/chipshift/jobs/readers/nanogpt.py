@@ -64,10 +64,10 @@ def read(source: Source, context: Context) -> Draft:
     draft.flag("fused_optimizer", "fused", "True (train.py's, on CUDA)", None)
     off = [key for key, one in settings.items() if key.startswith("use_") and one.value is False]
     sheet.ignore(off, False, "a fork's own, and off")
-    loop = [key for key, one in settings.items() if isinstance(one.value, Unknown)]
-    sheet.ignore(loop, False, "a variable of the training loop")
     forks = ("use_*", "moe_*", "*expert*", "*window*", "n_kv*", "num_kv*", "block_linear")
     sheet.ignore(forks, True, "changes nanoGPT's model; --torch reads the module as it is")
+    loop = [key for key, one in settings.items() if isinstance(one.value, Unknown)]
+    sheet.ignore(loop, False, "a variable of the training loop")
     sheet.ignore(QUIET, False, "does not change the time or memory of a step")
     why = "no key of train.py, a fork's own; --torch reads a module as it is"
     sheet.ignore(("*",), True, why)

@@ -122,12 +122,7 @@ def _script(source: Source, context: Context, draft: Draft) -> Sheet:
     settings: dict[str, Setting] = {}
     for call in module.calls:
         last = call.name.rsplit(".", 1)[-1]
-        if last == "from_pretrained" and "ForSequenceClassification" in call.name:
-            settings.update({k: v for k, v in call.keywords.items() if k in _LOADING})
-            head = "a classification head: the vocabulary's is counted, but of a reward model"
-            ignored = Ignored(call.name, source.path, call.line, True, head)
-            draft.ignored.append(ignored)
-        elif last == "from_pretrained":
+        if last == "from_pretrained":
             settings.update({k: v for k, v in call.keywords.items() if k in _LOADING})
         elif last == "LoraConfig":
             settings.update({f"lora_{key}": value for key, value in call.keywords.items()})
@@ -143,6 +138,7 @@ def _script(source: Source, context: Context, draft: Draft) -> Sheet:
             settings.update({k: v for k, v in call.keywords.items() if k in _TRAINERS_OWN})
             if last == "RewardTrainer":
                 put_configured(draft, "RewardConfig", call.line)
+    _say_head(draft, module)
     for key in ("deepspeed", "fsdp"):  # an argument of the script that is None by default
         if key in settings and isinstance(settings[key].value, Absent):
             del settings[key]
@@ -165,6 +161,16 @@ def _script(source: Source, context: Context, draft: Draft) -> Sheet:
     context.overrides.lay_over(flat)
     draft.put("name", Given(source.path.rsplit("/", 1)[-1].removesuffix(".py"), source.path))
     return Sheet(flat, draft)
+
+
+def _say_head(draft: Draft, module: python_tree.Module) -> None:
+    """A classification head, which only a reward model's is counted as."""
+    if any(call.name.endswith(("RewardTrainer", "RewardConfig")) for call in module.calls):
+        return
+    why = "a classification head: the vocabulary's is counted in its place"
+    for call in module.calls:
+        if call.name.endswith("ForSequenceClassification.from_pretrained"):
+            draft.ignored.append(Ignored(call.name, draft.file, call.line, True, why))
 
 
 def _declared(settings: dict[str, Setting], module: python_tree.Module, path: str) -> None:
