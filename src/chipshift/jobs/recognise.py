@@ -302,6 +302,8 @@ def _script(text: str) -> str:
         return "kubernetes"
     if re.search(r"--recipe[ =]+\S", text) and "run_recipe" in text and not _IMPORTS.search(text):
         return "bridge_command"
+    if "setup_experiment.py" in text and not _IMPORTS.search(text):
+        return "bridge_experiment"
     primus = _PRIMUS.search(text)
     if primus and re.search(r"^modules:", text, re.M):
         return f"primus_{primus.group(1)}"
