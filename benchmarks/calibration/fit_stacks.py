@@ -80,6 +80,10 @@ BY_HAND: dict[str, dict[str, tuple[float, str]]] = {
     "megatron": {
         "ep_once_per_place": (1.0, "DeepEP and the hybrid dispatcher send a token to a node once, "
                                    "inside a node to a device once"),
+        "expert_bias_passes": (14.0, "counted in Megatron-Core's _apply_bias (transformer/moe/"
+                               "experts.py, core 0.15), op by op in fp32: bias times probability "
+                               "(write 2), added (read 3, write 2), put together (2 + 2), to bf16 "
+                               "(2 + 1)"),
         "narrow_activations": (0.7, "Transformer Engine keeps 8-bit inputs of its linear layers"),
         "logit_memory_bytes": (6.0, "counted: bf16 logits, and their fp32 softmax in whose place "
                                "the gradient is made (Megatron-LM, core/tensor_parallel/"

@@ -7,6 +7,7 @@ from dataclasses import dataclass, replace
 from typing import Any
 
 from chipshift.estimate.stack import Stack, sources, stack
+from chipshift.estimate.switches import switched
 from chipshift.jobs.draft import FIELDS
 from chipshift.jobs.job import Assumed, Given, TrainJob
 from chipshift.jobs.loss import loss, reference_forwards
@@ -174,7 +175,7 @@ def for_job(constants: Stack, job: TrainJob, family: str) -> Stack:
     if any(f.kind == "eager_modules" for f in job.flags):
         constants = eager(constants)
     if constants.base == "megatron":
-        constants = _megatron(constants, {f.kind for f in job.flags})
+        constants = switched(_megatron(constants, {f.kind for f in job.flags}), job)
     named = {f.value for f in job.flags if f.kind == "attention_kernel"}
     if family != "tpu":
         return constants

@@ -32,11 +32,17 @@ class Stack:
         narrow_matmul_scale, grouped_scale: the same for matmuls in 8 bits or fewer, and for the
             grouped matmuls of routed experts, on top of matmul_scale.
         mxfp8_scale: speed of 8-bit matmuls scaled by blocks of 32 over those scaled by tensor.
+        fused_experts: 1 where one kernel makes the experts' matmuls, their activation and its 8-bit
+            copy (a job's flag ``fused_experts``).
+        fp8_attention_scale: speed of attention in 8 bits over bf16 (flag ``fp8_attention``).
+        narrow_head: 1 where the LM head runs in the layers' 8 bits (flag ``fp8_head``).
         collective_scale: speed of weight gathers and gradient reductions over the same alone.
         dcn_scale: the same of what goes between TPU slices, over the network's rate (0: it is taken
             at collective_scale).
         norm_passes, rope_passes, activation_scale, permute_passes, loss_bytes_per_logit: HBM
             passes of the memory-bound ops, forward, as this stack fuses them.
+        expert_bias_passes: passes over the outputs of routed experts with biases, to add these
+            where no kernel of the experts does it on the way.
         permute_row_elements: what moving a row takes beside its elements, as so many more of them.
         permute_row_s: what moving a row takes in seconds where the sort is not fused.
         backward_memory_factor: memory-bound traffic of the backward pass over the forward's.
@@ -146,10 +152,14 @@ class Stack:
     narrow_matmul_scale: float = 1.0
     grouped_scale: float = 1.0
     mxfp8_scale: float = 1.0
+    fp8_attention_scale: float = 1.0
+    narrow_head: float = 0.0
+    fused_experts: float = 0.0
     collective_scale: float = 1.0
     dcn_scale: float = 0.0
     permute_row_elements: float = 0.0
     permute_row_s: float = 0.0
+    expert_bias_passes: float = 0.0
     norm_passes: float = 4.0
     rope_passes: float = 2.0
     activation_scale: float = 1.0

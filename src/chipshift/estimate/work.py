@@ -203,6 +203,7 @@ def _passes(kind: str, stack: Stack) -> tuple[Number, Number]:
         "activation": (stack.activation_scale, 2.0),
         "permute": (stack.permute_passes, 2.0),
         "mask": (MASK_PASSES, 2.0),
+        "bias": (stack.expert_bias_passes, 2.0),
         "embedding": (2.0, 2.0),
         "loss": (1.0, stack.loss_bytes_per_logit),
     }[kind]
@@ -246,7 +247,7 @@ def _op_times(op: Op, kernels: Kernels, stack: Stack, trainable: Number, maps: f
 
 def matmul_kernel_of(op: Op, kernels: Kernels, stack: Stack) -> MatmulKernel:
     """A matmul's kernel at the stack's speed: head and router in bf16, experts grouped."""
-    small = op.name in ("router", "lm_head")
+    small = op.name == "router" or (op.name == "lm_head" and not float(plain(stack.narrow_head)))
     own = kernels.grouped if op.kind == "grouped_matmul" else kernels.matmul
     return scaled(kernels.plain if small else own, _matmul_scale(op, kernels, stack, small))
 
@@ -274,6 +275,8 @@ def attention_kernel_of(kernels: Kernels, stack: Stack) -> AttentionKernel:
 def memory_side(op: Op, kernels: Kernels, stack: Stack) -> tuple[Number, Number]:
     """Bytes and seconds of a memory-bound op's forward pass."""
     passes, element_bytes = _passes(op.kind, stack)
+    if op.name == "experts_activation" and float(plain(stack.fused_experts)):
+        passes = 0.0  # the matmul's kernel makes it
     elements = op.elements
     if op.kind == "permute" and not absent(stack.permute_row_elements):
         elements = rename(with_rows(elements, op.m, stack.permute_row_elements), "permuted")
@@ -297,6 +300,8 @@ def _cast_s(op: Op, kernels: Kernels, stack: Stack, kernel: MatmulKernel) -> Num
     """Seconds to make the 8-bit copies and scales of a matmul's input; 0 for wider dtypes."""
     if float(kernels.matmul.in_bytes) >= 2 or op.name in ("router", "lm_head"):
         return 0.0
+    if op.name == "experts_down" and float(plain(stack.fused_experts)):
+        return 0.0  # the kernel of the matmul before writes 8 bits
     moved = pass_bytes(op.m * op.k * op.groups, stack.cast_passes, 2.0)
     seconds = roof.stream_time(moved, kernels.hbm_bytes_per_s, kernels.stream_e_hbm)
     return rename(seconds, f"{op.name}_cast_s")

@@ -226,6 +226,8 @@ def mlp_ops(mlp: DenseMlp | MoeMlp, d_model: Number, cut: Cut) -> list[Op]:
            flops=matmul_flops(rows, d_expert, f, held)),
         Op("unpermute", "permute", m=routed / cut.sp, elements=routed * d_expert / cut.sp),
     ]  # fmt: skip
+    if plain(mlp.expert_bias_params):
+        ops.insert(-1, Op("experts_bias", "bias", elements=rows * held * d_expert))
     if plain(mlp.shared_width):
         ops += _dense_ops("shared", mlp.shared_width, mlp.matrices, d_model, cut)
     return ops

@@ -40,6 +40,7 @@ OP_TENSOR = {
     "mlp_down": "down",
     "experts_down": "expert_out",
     "shared_down": "down",
+    "experts_bias": "expert_out",
     "unpermute": "expert_out",
     "combine": "expert_out",
     "mlp_residual": "down",

@@ -87,6 +87,11 @@ ROUTED = ("grouped_scale", "permute_passes", "permute_row_s")
 """Constants of layers with routed experts."""
 
 
+def said(case: Case) -> set[tuple[str, str]]:
+    """Kinds and values of a run's flags."""
+    return {(flag.kind, flag.value) for flag in case.job.flags}
+
+
 def touches(name: str, case: Case) -> bool:
     """Whether a constant says anything of a run: who has no experts says nothing of theirs."""
     plan, compute = case.plan, case.job.precision.value.compute
@@ -95,6 +100,7 @@ def touches(name: str, case: Case) -> bool:
         "narrow_matmul_scale": narrow,
         "cast_passes": narrow,
         "mxfp8_scale": compute == "mxfp8",
+        "fp8_attention_scale": ("fp8_attention", "True") in said(case),
         "collective_scale": plan.dp * plan.fsdp > 1,
         "comm_tax": plan.dp * plan.fsdp > 1,
         "dcn_scale": case.machine.count("*") > 0 and ":" in case.machine,
@@ -199,8 +205,9 @@ _MEGATRON = (
     Free("memory_scale", 0.6, 0.15, spread={"release": 0.12}),
     Free("narrow_matmul_scale", 1.0, 0.25),
     Free("mxfp8_scale", 0.95, 0.05),
-    Free("grouped_scale", 0.9, 0.3, spread={"family": 0.1, "chip": 0.1, "family_release": 0.5},
-         eras=("25.09", "26.06")),
+    Free("fp8_attention_scale", 1.3, 0.1),
+    Free("grouped_scale", 0.9, 0.15, spread={"family": 0.1, "chip": 0.1, "family_release": 0.5},
+         eras=("blackwell@25.09",)),
     Free("permute_passes", 3.0, 1.25, spread={"family_release": 0.75}),
     Free("permute_row_s", 1e-10, 0.05, spread={"platform_release": 0.5},
          eras=("hgx@25.11", "hgx@26.02.01"),
@@ -316,7 +323,7 @@ FIXED: dict[str, dict[str, float]] = {
         "step_overhead_s": 0.01,
     },
     "torch_xla": {"reruns_experts": 1.0, "permute_row_elements": 4096.0},
-    "megatron": {"ep_once_per_place": 1.0},
+    "megatron": {"ep_once_per_place": 1.0, "expert_bias_passes": 14.0},
     "automodel": {"ep_once_per_place": 1.0},
     "nanotron": {
         "ops_per_layer": 80.0, "tp_regathers": 2.0, "bucket_bytes": 5.24288e7,

@@ -16,8 +16,10 @@ from chipshift.models.model import Model, MoeMlp
 from chipshift.validate.case import Case, Measured, Skip, fill
 from chipshift.validate.gaps import Inferred, completed
 from chipshift.validate.plans import plan_of, planners_order, plans_to_try, sequences
+from chipshift.validate.recipes import Recipe, recipe_of
 from chipshift.validate.rows import (
     Row,
+    compute_of,
     machine_of,
     missing,
     model_of,
@@ -63,8 +65,12 @@ def to_case(row: Row, file: str = "", line: int | None = None) -> Case | Skip:
         fill(inferred, "tp and pp", "the least that fit", "no degree is stated")
     tuned = fine_tuning(row)
     inferred += tuned.inferred
+    recipe = _recipe(row)
     remat = remat_of(row) or tuned.remat
-    if not remat:
+    if not remat and recipe:
+        remat = recipe.remat
+        fill(inferred, "remat", remat, "the recipe's recompute_modules")
+    elif not remat:
         fill(inferred, "remat", "the least that fits", "not stated")
     job = _job(row, model, plan, tuned, file, line, inferred)
     source = str(row["source"])
@@ -189,6 +195,9 @@ def _flags(row: Row, file: str, line: int | None) -> tuple[Flag, ...]:
     """What notes say of kernels: PyTorch/XLA's and MaxText's older attention; AutoModel without
     Transformer Engine (TE), which is Hugging Face's modules run op by op (``force_hf`` of its
     recipes)."""
+    recipe = _recipe(row)
+    if recipe:
+        return recipe.flags(file, line)
     if row["stack"] == "automodel" and not re.search(r"\bTE\b", str(row.get("notes"))):
         return (Flag("eager_modules", "notes", "no TE", file, line),)
     if row["stack"] == "maxtext" and "" < release_of(row) < SPLASH:
@@ -196,6 +205,14 @@ def _flags(row: Row, file: str, line: int | None) -> tuple[Flag, ...]:
     if row["stack"] in ("torch_xla", "torchax") and "flash attention" in str(row.get("notes")):
         return (Flag("attention_kernel", "notes", "flash", file, line),)
     return ()
+
+
+def _recipe(row: Row) -> Recipe | None:
+    """NVIDIA's recipe that a pretraining run of Megatron-Bridge was."""
+    if row["stack"] != "megatron" or row["task"] != "pretrain":
+        return None
+    name, chip = str(row["model"]["name"]).lower(), str(row["chip_key"])
+    return recipe_of(name, chip, compute_of(row), release_of(row))
 
 
 def cases(rows: Iterable[Case | Skip]) -> list[Case]:

@@ -88,8 +88,20 @@ def _experts(m: Row, capacity_factor: float) -> MoeMlp:
         matrices=int(m.get("mlp_matrices") or 3),
         shared_width=int(m.get("shared_experts") or 0) * width,
         router_params=int(m["d_model"]) * experts,
+        expert_bias_params=_expert_biases(str(m["name"])),
         capacity_factor=capacity_factor,
     )
+
+
+def _expert_biases(name: str) -> int:
+    """Bias parameters of one routed expert: records state sizes, the public config of that name
+    has them."""
+    try:
+        known = preset(name)
+    except InputError:
+        return 0
+    routed = [ly.mlp for ly, _ in known.layers if isinstance(ly.mlp, MoeMlp)]
+    return routed[0].expert_bias_params if routed else 0
 
 
 def _attention(m: Row, layer: int) -> Attention:
@@ -177,7 +189,7 @@ def precision_of(row: Row) -> tuple[Precision, str]:
             moments = "bf16"
     chosen = replace(
         base,
-        compute=_compute(row),
+        compute=compute_of(row),
         weights=weights,
         gradients=gradients,
         master=master,
@@ -186,7 +198,7 @@ def precision_of(row: Row) -> tuple[Precision, str]:
     return chosen, why
 
 
-def _compute(row: Row) -> str:
+def compute_of(row: Row) -> str:
     """The matmuls' dtype: the record's class, and which 8-bit format where it says MXFP8."""
     blocks = str(row.get("dtype") or "").lower().startswith("mxfp8")
     return "mxfp8" if blocks else _COMPUTE[str(row["dtype_class"])]
