@@ -78,3 +78,11 @@ def test_biases_of_experts_are_added_to_each_of_their_rows() -> None:
     found = {op.name: op for op in mlp_ops(with_bias, 64.0, cut)}
     assert float(found["experts_bias"].elements) == 512 * 64
     assert "experts_bias" not in {op.name for op in mlp_ops(moe, 64.0, cut)}
+
+
+def test_the_explained_step_with_every_switch_is_the_plain_one() -> None:
+    on = {"expert_kernels": "hybridep", "fused_experts": "True", "fp8_head": "True",
+          "fp8_attention": "True", "cuda_graph": "full_iteration"}  # fmt: skip
+    plain = estimate(job("fp8", **on), PLAN, NODE, stack="megatron@26.06")
+    worked = estimate(job("fp8", **on), PLAN, NODE, stack="megatron@26.06", explain=True)
+    assert float(worked.step_time_s) == pytest.approx(float(plain.step_time_s), rel=1e-12)
