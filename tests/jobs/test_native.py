@@ -192,3 +192,43 @@ def test_every_kind_of_model_survives_being_written_whole(
     job = read(tmp_path, HEAD + JOB)
     again = read(tmp_path, to_toml(replace(job, model=model)))
     assert replace(again.model, defaults=()) == replace(model, defaults=())
+
+
+@pytest.mark.parametrize("key", ["compute", "weights", "gradients", "reduce", "moments", "gather"])
+def test_only_the_master_copy_may_be_none(tmp_path: Path, key: str) -> None:
+    file = tmp_path / "job.toml"
+    file.write_text(
+        'chipshift = 1\n[model]\npreset = "llama-3.1-8b"\n[job]\nseq_len = 8\n'
+        f'sequences_per_step = 8\n[precision]\nmaster = "none"\n{key} = "none"\n'
+    )
+    with pytest.raises(
+        InputError, match=rf"job\.toml:9: precision\.{key} is none; expected 'fp32'"
+    ):
+        read_job([str(file)])
+
+
+@pytest.mark.parametrize(
+    ("setting", "said"),
+    [
+        (("compute", "fp9"), "--set compute is 'fp9'; expected one of fp32, .*did you mean 'fp8'"),
+        (("weights", "none"), "--set weights is 'none'; expected one of fp32"),
+        (("task", "sfft"), "--set task is 'sfft'; expected one of pretrain, sft, lora"),
+        (("reference", "mine"), "--set reference is 'mine'; expected one of base, host, none"),
+        (("gradients", "bf17"), "did you mean 'bf16'"),
+    ],
+)
+def test_a_word_set_over_a_file_is_one_of_the_format_s(
+    tmp_path: Path, setting: tuple[str, str], said: str
+) -> None:
+    file = tmp_path / "job.yml"
+    file.write_text(
+        "base_model: meta-llama/Llama-3.1-8B\nmicro_batch_size: 2\nsequence_len: 512\nbf16: true\n"
+    )
+    with pytest.raises(InputError, match=said):
+        read_job([str(file)], overrides=dict([setting]))
+    assert (
+        read_job(
+            [str(file)], overrides={"compute": "bfloat16", "master": "none"}
+        ).precision.value.compute
+        == "bf16"
+    )

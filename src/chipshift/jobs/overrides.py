@@ -10,6 +10,7 @@ from chipshift.jobs.draft import FIELDS, Draft
 from chipshift.jobs.job import Given, Understood
 from chipshift.jobs.open_axes import GROWS
 from chipshift.jobs.settings import ABSURD, Setting, as_integer, as_number, unknown
+from chipshift.jobs.words import checked_word
 
 COUNTS = {
     "seq_len": "seq_len",
@@ -116,7 +117,7 @@ class Overrides:
                     raise InputError(f"--set {key} is '{text}'; expected a number above 0")
                 self._put(draft, key, key, number)
             elif key in WORDS:
-                self._put(draft, key, key, text)
+                self._put(draft, key, key, checked_word(key, text))
             else:
                 leaf = "." + key.rsplit(".", 1)[-1]
                 alike = [k for k in known if "." in key and k.endswith(leaf)] or known

@@ -11,9 +11,11 @@ from typing import Annotated, Any, Literal
 from pydantic import BaseModel, ConfigDict, Field
 
 MOST = 10**12
-Dtype = Literal[
+Dtype = Literal["fp32", "tf32", "bf16", "fp16", "fp8", "int8", "int4", "fp4", "mxfp4", "nvfp4"]
+Master = Literal[
     "fp32", "tf32", "bf16", "fp16", "fp8", "int8", "int4", "fp4", "mxfp4", "nvfp4", "none"
 ]
+"""The one copy that there may be none of."""
 
 Reference = Literal["base", "host", "none", "fp32", "bf16", "fp16", "fp8", "int8", "int4"]
 
@@ -148,7 +150,7 @@ class PrecisionTable(_Table):
     weights: Dtype = "bf16"
     gradients: Dtype = "fp32"
     reduce: Dtype = "fp32"
-    master: Dtype = "fp32"
+    master: Master = "fp32"
     moments: Dtype = "fp32"
     gather: Dtype | Literal[""] = ""
 
