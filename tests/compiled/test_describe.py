@@ -59,6 +59,7 @@ def test_the_expert_axis_is_taken_out_of_fsdp_or_dp(
         (Plan(tp=3), "divide"),
         (Plan(fsdp=4, ep=3), "expert axis"),
         (Plan(fsdp=8, ep=4, tp=2, etp=1), "etp=1: the compiled step cuts experts by tp"),
+        (Plan(cp=8, cp_shards=True), "shards weights over fsdp"),
         (Plan(fsdp=8, remat="full:1/2"), "recomputes in all layers alike.*remat=full$"),
     ],
 )

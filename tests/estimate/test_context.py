@@ -234,3 +234,29 @@ def test_dealing_heads_out_changes_no_arithmetic(
     assert dealt.flops == pytest.approx(ring.flops, rel=1e-12)
     assert dealt.q_tokens * dealt.heads == ring.q_tokens * ring.heads
     assert dealt.q_tokens * dealt.kv_heads == max(rows * kv_heads, length)
+
+
+def test_zero_3_whose_group_is_cp_alone_shares_weights_over_it() -> None:
+    """8,030,261,248 parameters over 8 devices of one sequence: 2 + 4 + 12 bytes each, an eighth."""
+    machine = parse_machine("h100*8")
+    plan = Plan(cp=8, cp_kind="all_to_all", remat="full", cp_shards=True)
+    job = job_of("llama-3.1-8b", sequences=1)
+    e = estimate(job, plan, machine)
+    held = e.memory["weights"] + e.memory["gradients"] + e.memory["optimizer"]
+    assert held == pytest.approx(18 * 8_030_261_248 / 8, rel=1e-12)
+    whole = estimate(job, dataclasses.replace(plan, cp_shards=False), machine)
+    assert whole.memory["weights"] == pytest.approx(8 * e.memory["weights"], rel=1e-12)
+    # its gradients were summed over cp; now its weights are gathered and its gradients scattered
+    assert whole.collectives_total["dp"] > 0 == whole.collectives_total["fsdp"]
+    assert e.collectives_total["fsdp"] > 0 == e.collectives_total["dp"]
+
+
+def test_experts_of_zero_3_over_cp_alone_are_cut_by_what_ep_leaves() -> None:
+    """Mixtral over ep = 4 of cp = 8: two devices share an expert, all eight the rest.
+
+    46,702,792,704 parameters less 32 × 8 × 3 × 4,096 × 14,336 = 45,097,156,608 of experts.
+    """
+    plan = Plan(cp=8, ep=4, cp_kind="all_to_all", remat="full", cp_shards=True)
+    e = estimate(job_of("mixtral-8x7b", sequences=1), plan, parse_machine("h100*8"))
+    dense = 46_702_792_704 - 45_097_156_608
+    assert e.memory["weights"] == pytest.approx(2 * 45_097_156_608 / 8 + 2 * dense / 8, rel=1e-9)

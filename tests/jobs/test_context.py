@@ -7,10 +7,12 @@ from pathlib import Path
 import pytest
 
 from chipshift.errors import InputError
+from chipshift.jobs.complete import resolve_machine
 from chipshift.jobs.job import TrainJob
 from chipshift.jobs.plan import Plan
 from chipshift.jobs.read import read_job
 from chipshift.jobs.write import to_toml
+from chipshift.machines.names import parse_machine
 from tests.jobs.test_megatron import SCRIPT
 
 TP2 = "    --tensor-model-parallel-size 2\n"
@@ -160,6 +162,21 @@ def test_deepspeeds_own_file(tmp_path: Path) -> None:
     file = '{"zero_optimization": {"stage": 3}, "sequence_parallel_size": 4}'
     read = job(tmp_path, args__yaml=TRAINER + "deepspeed: ds.json\n", ds__json=file)
     assert exchange(read) == (4, "all_to_all", 0)
+
+
+@pytest.mark.parametrize(("devices", "fsdp", "over_cp"), [(4, 1, True), (8, 2, False)])
+def test_zero_3_shards_over_cp_where_that_takes_all_devices(
+    tmp_path: Path, devices: int, fsdp: int, over_cp: bool
+) -> None:
+    """DeepSpeed-Ulysses: ZeRO's group is the replicas × the devices of a sequence."""
+    file = '{"zero_optimization": {"stage": 3}, "sequence_parallel_size": 4}'
+    read = job(tmp_path, args__yaml=TRAINER + "deepspeed: ds.json\n", ds__json=file)
+    placed = resolve_machine(read, parse_machine(f"h100*{devices}"))
+    assert placed.plan is not None
+    plan = placed.plan.value
+    assert (plan.cp, plan.fsdp, plan.cp_shards) == (4, fsdp, over_cp)
+    again = job(tmp_path, again__toml=to_toml(placed))
+    assert again.plan is not None and again.plan.value == plan
 
 
 def test_trainers_script(tmp_path: Path) -> None:

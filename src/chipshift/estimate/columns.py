@@ -20,6 +20,7 @@ class Columns:
     Attributes:
         etp: tensor parallel devices of an expert (tp itself unless the plan says otherwise).
         ulysses: devices of cp that an all-to-all deals heads over; 1 where none does.
+        cp_shards: cp shares each weight though fsdp is 1, in all rows.
         links: for each of GROUPS the links it runs over (fabric.Links, numbers of equal length);
             ``heads`` and ``around`` are the parts of cp where an all-to-all takes one of them.
     """
@@ -36,6 +37,7 @@ class Columns:
     accumulation: Number
     links: Mapping[str, Any]
     ulysses: Number = 1.0
+    cp_shards: Number = False
 
 
 @dataclass(frozen=True)

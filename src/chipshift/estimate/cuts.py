@@ -60,6 +60,9 @@ def state(what: str, params: Params, each: Number, cuts: tuple[Number, Number]) 
 
 def weight_cuts(c: Columns) -> tuple[Number, Number]:
     """Devices that share one copy of a weight, and of an expert's."""
+    if c.cp_shards:
+        own = memory.expert_replicas(1.0, c.fsdp, c.cp, c.tp, c.etp, c.ep)
+        return memory.gradient_replicas(1.0, c.fsdp, c.cp), np.maximum(own, 1.0)
     experts = memory.expert_shards(c.fsdp, c.cp, c.tp, c.etp, c.ep)
     return memory.weight_shards(c.fsdp, c.cp), experts
 

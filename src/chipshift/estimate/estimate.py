@@ -190,6 +190,7 @@ def columns_of(job: TrainJob, plan: Plan, machine: Machine, *, explain: bool = F
         plan.etp,
         plan.order,
         plan.ulysses,
+        plan.cp_shards,
         explain=explain,
     )
     numbers: dict[str, Number] = {
@@ -204,7 +205,7 @@ def columns_of(job: TrainJob, plan: Plan, machine: Machine, *, explain: bool = F
             k: leaf(v, PLAN_UNITS.get(k, "devices"), k, plan_said(job, plan, k, plan_source))
             for k, v in numbers.items()
         }
-    return Columns(**numbers, links=groups)
+    return Columns(**numbers, links=groups, cp_shards=plan.cp_shards)
 
 
 def choice_of(plan: Plan) -> Choice:

@@ -17,8 +17,8 @@ def mesh_order(machine: Machine) -> tuple[str, ...]:
 
 
 def placements(machine: Machine, dp: int, fsdp: int, cp: int, tp: int, ep: int, pp: int,
-               etp: int = 0, order: tuple[str, ...] = (), ulysses: int = 1
-               ) -> dict[str, Placement]:  # fmt: skip
+               etp: int = 0, order: tuple[str, ...] = (), ulysses: int = 1,
+               cp_shards: bool = False) -> dict[str, Placement]:  # fmt: skip
     """Where each group of ``columns.GROUPS`` sits; with ``ulysses`` also the parts of cp.
 
     Expert groups take the innermost devices of dp × fsdp × cp, as Megatron and torchtitan do, and
@@ -35,8 +35,9 @@ def placements(machine: Machine, dp: int, fsdp: int, cp: int, tp: int, ep: int, 
     def union(*axes: str) -> Placement:
         return group(at, tuple(axis for axis in order if axis in axes))
 
-    shards = union("fsdp", "cp") if fsdp > 1 else ALONE
-    sums = at["dp"] if fsdp > 1 else union("dp", "cp")
+    sharded = fsdp > 1 or cp_shards
+    shards = union("fsdp", "cp") if sharded else ALONE
+    sums = at["dp"] if sharded else union("dp", "cp")
     over_tp = ep if not etp or etp == tp else max(1, ep * etp // tp)
     inside = min(over_tp, shards.size)
     pool = union("dp", "fsdp", "cp", *(() if not etp or etp == tp else ("tp",)))
@@ -54,9 +55,9 @@ def placements(machine: Machine, dp: int, fsdp: int, cp: int, tp: int, ep: int, 
 
 
 def group_links(machine: Machine, dp: int, fsdp: int, cp: int, tp: int, ep: int, pp: int,
-                etp: int = 0, order: tuple[str, ...] = (), ulysses: int = 1, *,
-                explain: bool = False) -> dict[str, Any]:  # fmt: skip
+                etp: int = 0, order: tuple[str, ...] = (), ulysses: int = 1,
+                cp_shards: bool = False, *, explain: bool = False) -> dict[str, Any]:  # fmt: skip
     """The links of every group, as numbers for ``collective_time`` (explaining: with sources)."""
-    found = placements(machine, dp, fsdp, cp, tp, ep, pp, etp, order, ulysses)
+    found = placements(machine, dp, fsdp, cp, tp, ep, pp, etp, order, ulysses, cp_shards)
     of = links_worked if explain else links
     return {name: of(machine, placement) for name, placement in found.items()}

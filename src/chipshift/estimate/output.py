@@ -48,7 +48,16 @@ def job_json(job: TrainJob) -> dict[str, Any]:
 def plan_json(plan: Plan, machine: Machine) -> dict[str, Any]:
     """The contract's ``plan`` object, with the physical axes each mesh axis sits on."""
     at = placements(
-        machine, plan.dp, plan.fsdp, plan.cp, plan.tp, plan.ep, plan.pp, plan.etp, plan.order
+        machine,
+        plan.dp,
+        plan.fsdp,
+        plan.cp,
+        plan.tp,
+        plan.ep,
+        plan.pp,
+        plan.etp,
+        plan.order,
+        cp_shards=plan.cp_shards,
     )
     degrees = {"dp": plan.dp, "fsdp": plan.fsdp, "tp": plan.tp, "cp": plan.cp, "pp": plan.pp}
     found = {"tp": at["tp"], "cp": at["cp"], "pp": at["pp"]}

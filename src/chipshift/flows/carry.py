@@ -27,7 +27,7 @@ def unchanged(s: Setting, plan: Plan) -> Plan | None:
     dp, fsdp = plan.dp, plan.fsdp
     if fsdp > 1 and replicas % dp == 0:
         fsdp = replicas // dp
-    elif fsdp > 1:
+    elif fsdp > 1 or plan.cp_shards:
         dp, fsdp = 1, replicas
     else:
         dp = replicas
@@ -37,6 +37,7 @@ def unchanged(s: Setting, plan: Plan) -> Plan | None:
     moved = replace(
         plan,
         remat=remat,
+        cp_shards=plan.cp_shards and fsdp == 1,
         dp=dp,
         fsdp=fsdp,
         microbatch=float(micro),

@@ -22,7 +22,7 @@ T = TypeVar("T")
 
 PLAN_FIELDS = (
     *("dp", "fsdp", "tp", "cp", "ep", "etp", "pp", "vpp", "remat", "optimizer_sharding"),
-    *("schedule", "cp_kind", "ulysses_degree", "sequence_parallel", "stage_layers"),
+    *("schedule", "cp_kind", "ulysses_degree", "cp_shards", "sequence_parallel", "stage_layers"),
 )
 PRECISION_FIELDS = tuple(entry.name for entry in fields(Precision))
 
@@ -135,6 +135,8 @@ def fill(job: TrainJob, devices: int, there: str) -> TrainJob:
             )
         count = devices // others
         plan = grown(plan if axis in GROWS else _without(plan, axis), axis, count)
+        if axis == "fsdp":
+            plan = replace(plan, cp_shards=plan.fsdp == 1 and plan.cp > 1)
         if job.batch_open:
             batch = _with(batch, batch.value * count)
             bounded_batch(batch, where)

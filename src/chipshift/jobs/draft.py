@@ -32,6 +32,7 @@ FIELDS = {
     "schedule": "pipeline schedule",
     "cp_kind": "context-parallel exchange",
     "ulysses_degree": "devices of cp that heads are dealt over",
+    "cp_shards": "weights sharded over cp alone",
     "ring_of_rest": "devices of cp of which those that heads are too few for form rings",
     "sequence_parallel": "sequence parallelism",
     "compute": "dtype of the matmuls",

@@ -36,6 +36,8 @@ class Plan:
             (DeepSpeed-Ulysses): attention has whole sequences of a part of the heads.
         ulysses_degree: devices of cp that an ``all_to_all`` deals the heads over; keys and values
             then pass round a ring of cp / ulysses_degree. 0 = all of cp, no ring.
+        cp_shards: weights, gradients and moments are sharded over cp though fsdp is 1: the group of
+            ZeRO-3 and FSDP is the replicas × cp. Above 1 fsdp × cp shares them anyway.
         sequence_parallel: activations outside the matmuls cut over tp as well.
         order: mesh axes, outermost first (the last takes its physical axes first, as JAX assigns
             them); () = the machine's usual order.
@@ -61,6 +63,7 @@ class Plan:
     order: tuple[str, ...] = ()
     stage_layers: tuple[int, ...] = ()
     ulysses_degree: int = 0
+    cp_shards: bool = False
 
     @property
     def devices(self) -> int:

@@ -136,6 +136,9 @@ class PlanTable(_Table):
         le=MOST,
         description="Devices of cp that all_to_all deals heads over, the rest a ring; 0 = all",
     )
+    cp_shards: bool = Field(
+        default=False, description="Weights are sharded over cp though fsdp is 1 (ZeRO-3, FSDP)"
+    )
     sequence_parallel: bool = True
     uneven_pp: bool = Field(default=True, description="Stages may hold different numbers of layers")
     kv_replicated: bool = Field(
