@@ -29,7 +29,7 @@ from chipshift.compiled.hlo.groups import MeshAxes
 from chipshift.compiled.hlo.module import parse as parse_program
 from chipshift.compiled.lowering import slice_of
 from chipshift.compiled.planned import delivered
-from chipshift.compiled.reading import across_slices
+from chipshift.compiled.reading import in_step
 
 KEPT = Path(__file__).parent / "data" / "compile_collectives.jsonl"
 HARD = Path(__file__).parent / "data" / "compile_collectives_hard.jsonl"
@@ -76,7 +76,7 @@ def read(folder: Path) -> list[Row]:
         assert request.config is not None
         mesh = MeshAxes(AXES, request.config.mesh)
         found = read_collectives(parse_program(texts[0].read_text("utf8")), mesh)
-        summed = by_axis(tuple(across_slices(request, one) for one in found))
+        summed = by_axis(tuple(in_step(request, one) for one in found))
         rows.append({"id": line, "collectives": [kept(one) for one in summed]})
     return rows
 

@@ -7,7 +7,11 @@ from dataclasses import replace
 import pytest
 
 from chipshift.compiled.expected import expected
+from chipshift.compiled.hlo.collective import Collective
+from chipshift.compiled.reading import in_step
+from chipshift.compiled.request import Request
 from chipshift.compiled.step.config import Block, Config, Variant
+from chipshift.compiled.topology import Target
 
 DENSE = Block(heads=4, kv_heads=4, head_dim=64, v_head_dim=64, mlp_width=512)
 ROUTED = replace(DENSE, mlp_width=0, experts=8, top_k=2, expert_width=128)
@@ -118,3 +122,20 @@ def test_without_a_sharded_optimizer_gradients_are_all_reduced() -> None:
     cfg = Config(256, 512, (((DENSE,), 3),), (4, 1, 1, 1, 1), 256, 4)
     every = MATRICES + 2 * TABLE + NORMS
     assert expected(cfg)["all_reduce", "dp"] == pytest.approx(2 * every * 3 / 4)
+
+
+def test_an_all_to_all_that_the_step_does_not_write_is_inserted() -> None:
+    """Named after what it stands next to; the experts' own, a user's and a nameless one stay."""
+    cfg = Config(256, 512, (((DENSE,), 3),), (1, 1, 1, 1, 2), 256, 2)
+    aim = Target("v7x:1x1x1", "v7x", "tpu", "v7x:1x1x1", 1, 2)
+    built_in, users = Request("job", "small", aim, config=cfg), Request("entry", "small", aim)
+
+    def inserted(request: Request, operation: str) -> tuple[float, str]:
+        one = Collective("all_to_all", "tp", 2, 1, 64.0, "", False, False, operation, None)
+        found = in_step(request, one)
+        return found.inserted, found.why
+
+    assert inserted(built_in, "jit(step)/jvp()/concatenate") == (64.0, "laid out anew")
+    assert inserted(built_in, "jit(step)/jvp()/shard_map/all_to_all") == (0.0, "")
+    assert inserted(built_in, "") == (0.0, "")
+    assert inserted(users, "jit(step)/jvp()/concatenate") == (0.0, "")

@@ -18,8 +18,9 @@ class Collective:
         windowed: a loop of permutes around a matmul, counted as what it implements.
         where: op name of the traced program; source: file and line.
         inserted: of ``bytes``, what the compiler put in by itself; why: ``made again`` (instead of
-            kept), ``padding``, ``evened out`` (parts of unequal size moved to their places), or
-            ``scattered apart`` (one by one, what the program adds first).
+            kept), ``padding``, ``evened out`` (parts of unequal size moved to their places),
+            ``scattered apart`` (one by one, what the program adds first), or ``laid out anew``
+            (an activation, cut along another dimension).
         instead: (kind, axis, bytes) of the collectives that an all-reduce does the work of;
             spent: of ``bytes``, what it sends for them.
     """
