@@ -50,20 +50,33 @@ def test_a_routers_logits_are_gathered_twice_and_their_gradient_is_scattered() -
     assert found == pytest.approx({"all_gather": 6 + 2 / 16, "reduce_scatter": 5 + 1 / 16})
 
 
-@pytest.mark.parametrize(("gate", "scatters"), [(False, 7), (True, 8)])
-def test_a_shared_experts_sum_is_wanted_again_by_its_gate(gate: bool, scatters: int) -> None:
+@pytest.mark.parametrize(("gate", "gathers", "scatters"), [(False, 6, 7), (True, 7, 8)])
+def test_a_shared_experts_sum_is_wanted_again_by_its_gate(
+    gate: bool, gathers: int, scatters: int
+) -> None:
+    """Its sum's gradient is the routed experts' own, and is gathered with it, but for the gate."""
     found = sent(replace(SHARED, shared_gate=gate))
-    assert found == pytest.approx({"all_gather": 7 + 2 / 16, "reduce_scatter": scatters + 1 / 16})
+    wanted = {"all_gather": gathers + 2 / 16, "reduce_scatter": scatters + 1 / 16}
+    assert found == pytest.approx(wanted)
+
+
+def test_under_cp_the_gradient_of_both_sums_is_gathered_twice() -> None:
+    """Over cp=2 a device has half the tokens: halves of 7 gathers, of 7 scatters, of the logits'
+    sixteenths and of the two gathers and scatters outside the layers."""
+    cfg = Config(256, 512, (((SHARED,), 3),), (1, 1, 1, 2, 2), 256, 2)
+    sums = expected(cfg)
+    assert sums["all_gather", "tp"] == pytest.approx((3 * (7 + 2 / 16) + 2) / 2 * HIDDEN)
+    assert sums["reduce_scatter", "tp"] == pytest.approx((3 * (7 + 1 / 16) + 2) / 2 * HIDDEN)
 
 
 @pytest.mark.parametrize(
     ("q_rank", "gathers", "scatters"),
     [
-        # keys' latent of 64 twice and its 32 rotary columns once, of 256, for one hidden state
-        (None, 6 - 1 + (2 * 64 + 32) / 256, 5 + 96 / 256),
-        # beside a latent of queries, keys' and rotary columns twice; scattered are the gradients of
-        # both latents, and not that of the hidden state
-        (128, 6 + 2 * 96 / 256, 5 - 1 + (96 + 128) / 256),
+        # keys' latent of 64 and its 32 rotary columns, of 256, forward and recomputed, beside the
+        # hidden state for the queries; their gradients scattered beside its
+        (None, 6 + 2 * 96 / 256, 5 + 96 / 256),
+        # queries' latent in place of the hidden state, forward, recomputed and its gradient
+        (128, 6 - 2 + 2 * (96 + 128) / 256, 5 - 1 + (96 + 128) / 256),
     ],
 )
 def test_latents_are_gathered_and_scattered_in_place_of_the_hidden_state(
@@ -76,7 +89,22 @@ def test_latents_are_gathered_and_scattered_in_place_of_the_hidden_state(
 def test_what_routed_experts_take_is_gathered_once_less_where_it_is_kept() -> None:
     """Kept with everything else it is gathered no second time; a shared expert gathers it still."""
     assert sent(ROUTED, remat="none")["all_gather"] == pytest.approx(5 + 2 / 16)
-    assert sent(SHARED, remat="none")["all_gather"] == pytest.approx(7 + 2 / 16)
+    assert sent(SHARED, remat="none")["all_gather"] == pytest.approx(6 + 2 / 16)
+
+
+@pytest.mark.parametrize("zero", [False, True])
+def test_matrices_into_latents_have_their_gradients_summed_over_tp_too(zero: bool) -> None:
+    """Two layers of 256 x 96 and 256 x 32 weights, bf16, on dp=2, tp=2, which no axis cuts: each
+    is added up over all four, 2 x 3/4 of it sent; a sharded optimizer's in halves over dp, half of
+    it sent, and each half over the two of tp, sent once."""
+    block = replace(DENSE, kv_rank=64, rope_dim=32, q_rank=32, head_dim=96)
+    dense = replace(block, kv_rank=None, rope_dim=0, q_rank=None)
+    cfg = Config(256, 512, (((block,), 2),), (2, 1, 1, 1, 2), 256, 2, zero=zero)
+    held = 2 * 256 * (96 + 32) * 2
+    more = expected(cfg), expected(replace(cfg, segments=(((dense,), 2),)))
+    over = "tp" if zero else "dp+tp"
+    grown = more[0]["all_reduce", over] - more[1].get(("all_reduce", over), 0.0)
+    assert grown == pytest.approx(held / 2 if zero else 1.5 * held)
 
 
 def over_dp(accumulation: int, *, fsdp: int = 1, tied: bool = False) -> dict[str, float]:

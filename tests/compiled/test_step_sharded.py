@@ -43,6 +43,11 @@ def alone(kind: str) -> tuple[float, dict[str, Any]]:
         ("moe", (1, 2, 2, 2, 1), {}),
         ("moe", (2, 1, 2, 1, 2), {"ep_from": "dp"}),
         ("latent", (2, 2, 1, 1, 2), {}),
+        ("latent", (1, 2, 1, 2, 2), {}),
+        ("latent", (2, 1, 1, 2, 2), {"zero": True}),
+        ("latent", (2, 2, 1, 1, 2), {"zero": True}),
+        ("latent", (1, 2, 2, 1, 2), {"ep_from": "dp"}),
+        ("latent", (1, 2, 1, 2, 2), {"sequence_parallel": False}),
     ],
 )
 def test_sharded_equals_unsharded(

@@ -11,7 +11,6 @@ import pytest
 from chipshift.estimate import estimate
 from chipshift.estimate.backward import (
     gathered_keys_elements,
-    resharded_elements,
     rows_in_tiles,
     unit_layers,
 )
@@ -273,16 +272,6 @@ def test_keys_and_values_are_gathered_over_cp() -> None:
     # 4 sequences of 4,096 positions, of which a device has half: 8 heads of 192 elements together
     assert gathered_keys_elements(4 * 2048, 8, 192, 2) == 4 * 4096 * 8 * 192
     assert gathered_keys_elements(4 * 4096, 8, 192, 1) == 0
-
-
-def test_latent_attention_under_tp_and_cp_is_resharded() -> None:
-    # DeepSeek-V2-Lite, fsdp=16, cp=2: 16,384 tokens of 32 devices, 8 heads of 256, twice
-    own = 16_384 * 8 * 256
-    assert resharded_elements(own, 512, 32, 2, 2, 1) == 2 * 32 * own
-    for shards, tp, cp, ep in ((32, 1, 2, 1), (32, 2, 1, 1), (32, 2, 2, 4), (2, 2, 2, 1)):
-        assert resharded_elements(own, 512, shards, tp, cp, ep) == 0
-    # 512 rows of the latent over 256 devices: two each
-    assert resharded_elements(own, 512, 256, 2, 2, 1) == 0
 
 
 def test_weights_in_parts_of_no_whole_tile_are_padded() -> None:

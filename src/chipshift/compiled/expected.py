@@ -61,11 +61,13 @@ def _weights(
     *,
     expert: bool = False,
     in_matmul: bool = True,
+    apart: bool = False,
     laid: Laid | None = None,
 ) -> Sums:
     """A weight of ``elements`` a device (after tp and ep): its gathers, and its gradient's sum.
 
     ``in_matmul``: the gradient is scattered where the partitioner sees the matmul that makes it.
+    ``apart``: tp devices multiply different tokens with the same weight, so that they sum it too.
     ``laid``: what of the layout decides how it is scattered.
     """
     sums: Sums = defaultdict(float)
@@ -73,13 +75,13 @@ def _weights(
     axis, n = _name(cfg, over)
     held = elements * WIDTH[cfg.compute_dtype]
     reduced = elements * WIDTH[cfg.reduce_dtype]
-    _, k = _name(cfg, _replicas(cfg, expert))
+    _, k = _name(cfg, _replicas(cfg, expert, apart))
     if n > 1:
         by_sum = on is not None and on.gathers_by_sum(n, held)
         kind, times = ("all_reduce", 2) if by_sum else ("all_gather", 1)
         sums[kind, axis] += times * gathers * held * (n - 1) / n
         if on is not None and on.sums_once(n, k):
-            both, m = _name(cfg, ("dp", "fsdp", "ep", "cp"))
+            both, m = _name(cfg, ("dp", "fsdp", "ep", "cp", *(("tp",) if apart else ())))
             sums["all_reduce", both] += 2 * reduced * (m - 1) / m
             return sums
         meanwhile = on is not None and in_matmul and on.multiplies_meanwhile(n, k)
@@ -89,14 +91,15 @@ def _weights(
         )
         kind, times = ("all_reduce", 2) if by_sum else ("reduce_scatter", 1)
         sums[kind, axis] += times * reduced * (n - 1) / n
-    _add(sums, _replicated(cfg, elements, on, expert=expert, laid=laid))
+    _add(sums, _replicated(cfg, elements, on, expert=expert, apart=apart, laid=laid))
     return sums
 
 
-def _replicas(cfg: Config, expert: bool) -> tuple[str, ...]:
+def _replicas(cfg: Config, expert: bool, apart: bool) -> tuple[str, ...]:
     """Axes whose devices hold the same part of a weight and see other tokens."""
     others = (*weight_axes(cfg, expert), *(("ep",) if expert else ()))
-    return tuple(axis for axis in ("dp", "fsdp", "ep", "cp") if axis not in others)
+    tokens_on = ("dp", "fsdp", "ep", "cp", *(("tp",) if apart else ()))
+    return tuple(axis for axis in tokens_on if axis not in others)
 
 
 def _replicated(
@@ -105,21 +108,24 @@ def _replicated(
     on: Slice | None,
     *,
     expert: bool = False,
+    apart: bool = False,
     laid: Laid | None = None,
 ) -> Sums:
     """What is done over the devices that hold the same part of a weight: its gradient summed, or
     with a sharded optimizer scattered, and the weight gathered once a step."""
-    held_over = weight_axes(cfg, expert)
-    axis, k = _name(cfg, _replicas(cfg, expert))
-    _, n = _name(cfg, held_over)
+    _, n = _name(cfg, weight_axes(cfg, expert))
+    over_tp = apart and not cfg.zero  # a sharded optimizer's parts are not cut over tp
+    axis, k = _name(cfg, _replicas(cfg, expert, over_tp))
+    sums: Sums = defaultdict(float)
+    if apart and cfg.zero:
+        _add(sums, _summed(cfg, ("tp",), elements / (n * k) * WIDTH[cfg.reduce_dtype]))
     if k == 1:
-        return {}
+        return sums
     sent = elements / n * (k - 1) / k
     reduced = sent * WIDTH[cfg.reduce_dtype]
     if not cfg.zero:
         return {("all_reduce", axis): 2 * reduced}
     held = sent * WIDTH[cfg.compute_dtype] / cfg.accumulation
-    sums: Sums = defaultdict(float)
     if on is not None and on.gathers_by_sum(k, elements * WIDTH[cfg.compute_dtype]):
         # Zeros around parts are added up before the cast.
         sums["all_reduce", axis] += 2 * sent * WIDTH[cfg.master_dtype] / cfg.accumulation
@@ -143,6 +149,9 @@ def _layer(cfg: Config, block: Block, on: Slice | None) -> Sums:
     tp, ep = cfg.mesh[4], cfg.mesh[2]
     matrices = 3 if block.gated else 2
     *inner, out = _attention_matrices(cfg, block)
+    apart = tp > 1 and cfg.sequence_parallel
+    for elements in _down_matrices(cfg, block):
+        _add(sums, _weights(cfg, elements, 2, on, in_matmul=not apart, apart=apart))
     for elements in inner:
         _add(sums, _weights(cfg, elements, 2, on))
     _add(sums, _weights(cfg, out, 2, on, laid=Laid(along=cfg.d_model)))
@@ -186,16 +195,22 @@ def _summed(cfg: Config, axes: tuple[str, ...], held: float) -> Sums:
     return {("all_reduce", axis): 2 * held * (n - 1) / n} if n > 1 else {}
 
 
+def _down_matrices(cfg: Config, block: Block) -> list[float]:
+    """Elements of latent attention's matrices into its latents, which tp does not cut."""
+    if block.kv_rank is None:
+        return []
+    ranks = (block.q_rank or 0, block.kv_rank + block.rope_dim)
+    return [cfg.d_model * rank for rank in ranks if rank]
+
+
 def _attention_matrices(cfg: Config, block: Block) -> list[float]:
-    """Elements of each of attention's matrices on one device before fsdp."""
+    """Elements of each of attention's other matrices on one device before fsdp."""
     M, tp, H = cfg.d_model, cfg.mesh[4], block.heads
     out = H * block.v_head_dim * M / tp
     if block.kv_rank is not None:
         queries = block.q_rank or M
-        down = [M * rank for rank in (block.q_rank or 0, block.kv_rank + block.rope_dim) if rank]
         wide = block.head_dim - block.rope_dim + block.v_head_dim
-        up = [queries * H * block.head_dim / tp, block.kv_rank * H * wide / tp]
-        return [*down, *up, out]
+        return [queries * H * block.head_dim / tp, block.kv_rank * H * wide / tp, out]
     kv = tp if block.kv_heads % tp == 0 else 1  # fewer key heads than devices: whole on each
     keys = [M * block.kv_heads * width / kv for width in (block.head_dim, block.v_head_dim)]
     return [M * H * block.head_dim / tp, *keys, out]
@@ -228,9 +243,13 @@ def _tensor_parallel(cfg: Config, block: Block, on: Slice | None) -> Sums:
     if cfg.variant.post_norms:  # both halves' sums are wanted again by their norms, kept or not
         scatters = 6.0
     if block.experts and block.shared_width:
-        # It takes the routed experts' input, gathered once more for its weights' gradients; its sum
-        # is wanted beside theirs, and again where a gate multiplies it.
-        gathers, scatters = gathers + 1, scatters + 2 + (1 if block.shared_gate else 0)
+        # Its input is the routed experts'. Its sum is wanted beside theirs, and again where a gate
+        # multiplies it. The gradient of both sums is one array, gathered once, but where a gate
+        # multiplies it or where cp has the partitioner write its gather in another form than the
+        # experts' own.
+        twice = block.shared_gate or cfg.mesh[3] > 1
+        gathers += 1 if twice else 0
+        scatters += 2 + (1 if block.shared_gate else 0)
     elif block.experts and "mlp_norm" in saved:  # what the experts take is kept as they take it
         gathers -= 1
     more = _latents(cfg, block)
@@ -246,15 +265,14 @@ def _tensor_parallel(cfg: Config, block: Block, on: Slice | None) -> Sums:
 
 def _latents(cfg: Config, block: Block) -> tuple[float, float]:
     """Gathers and scatters over tp that latent attention has more than another, in units of the
-    hidden state: its down projections, whole on every device, multiply each device's part of the
-    sequence, and what they make is gathered. Read off compiled steps of DeepSeek-V2 and V2-Lite,
-    which it meets to 0.1 %."""
+    hidden state: what its down projections make of each device's part of the sequence is gathered,
+    there and recomputed, and its gradient scattered; queries' latent in place of the hidden
+    state."""
     if block.kv_rank is None:
         return 0.0, 0.0
-    width, keys = cfg.d_model, block.kv_rank + block.rope_dim
-    if block.q_rank:
-        return 2 * keys / width, (keys + block.q_rank) / width - 1
-    return (block.kv_rank + keys) / width - 1, keys / width
+    latents = (block.kv_rank + block.rope_dim + (block.q_rank or 0)) / cfg.d_model
+    instead = 1 if block.q_rank else 0
+    return 2 * latents - 2 * instead, latents - instead
 
 
 def _context_parallel(cfg: Config, block: Block) -> Sums:

@@ -41,8 +41,6 @@ class Sizes:
             tensors of its width more: the activation and its gradient.
         rows: of one copy of all rows sent to experts.
         spare_rows: copies of them more for tiles that are not full, fewer where they are kept.
-        resharded: the gradient of latent attention's keys and values, gathered over fsdp and cp for
-            that of their up-projection, before and after a change of layout; 0.0 without a latent.
         up, activated: of the experts' first matmuls' results as far as they are recomputed, and of
             what their last one reads.
     """
@@ -55,7 +53,6 @@ class Sizes:
     spare_rows: Number
     up: Number
     activated: Number
-    resharded: Number
 
 
 @formula(unit="elements", source="fp32 sums, spread over the lanes of a tile, a query and head")
@@ -68,18 +65,6 @@ def row_sum_elements(q_tokens: Number, heads: Number, lanes: Number) -> Number:
 def gathered_keys_elements(tokens: Number, kv_heads: Number, widths: Number, cp: Number) -> Number:
     """Keys and values gathered over cp; 0 where a device has whole sequences of its own."""
     return np.where(cp > 1, tokens * cp * kv_heads * widths, 0.0)
-
-
-@formula(
-    unit="elements",
-    source="with tp and cp and no ep XLA gathers the gradient over fsdp and cp, where "
-    "a device's part of the latent fills a tile of 8",
-)
-def resharded_elements(keys_and_values: Number, rank: Number, shards: Number, tp: Number,
-                       cp: Number, ep: Number) -> Number:  # fmt: skip
-    """Gradient of latent attention's keys and values, of every device's tokens, twice."""
-    gathered = (tp > 1) & (cp > 1) & (ep == 1) & (shards > cp) & (rank / shards >= 8)
-    return np.where(gathered, 2 * keys_and_values * shards, 0.0)
 
 
 @formula(
@@ -143,8 +128,6 @@ def backward(s: Setting, c: Columns, policy: Policy, w: Any) -> Working:
     unit = 1 if s.heavy_first else unit_layers(s.model.layer_order)
     around = alive_bytes(found.attention, found.streams + (unit - 1) * found.whole)
     hidden = rename(alive_bytes(unit * found.hidden, experts), "feed_forward_backward_bytes")
-    if not absent(found.resharded):
-        hidden = np.maximum(hidden, rename(alive_bytes(found.resharded, 0.0), "resharded_bytes"))
     return Working(rename(around, "around_feed_forward_bytes"), hidden)
 
 
@@ -184,16 +167,8 @@ def sizes(s: Setting, c: Columns, policy: Policy, w: Any, kind: int) -> Sizes:
         up = 0.0 if keeps["up"] else first.m * first.n * first.groups
         activated = last.m * last.k * last.groups
         spare = rows_in_tiles(layer.mlp.top_k) / layer.mlp.top_k - 1 - float(keeps["mlp_norm"])
-    resharded: Number = 0.0
-    if layer.attention is not None and layer.attention.kv_lora_rank is not None:
-        a, op = layer.attention, ops["attention"]
-        rank = 0.0 if a.kv_lora_rank is None else a.kv_lora_rank
-        rope = 0.0 if a.qk_rope_head_dim is None else a.qk_rope_head_dim
-        width = op.heads * (a.head_dim - rope + a.v_head_dim)
-        cp = _cut_sequences(c, cut)
-        resharded = resharded_elements(op.q_tokens * width, rank, c.fsdp * cp, c.tp, cp, c.ep)
     held = _attention(_cut_sequences(c, cut), ops, stored, keeps)
-    return Sizes(held, streams, whole, hidden, rows, spare, up, activated, resharded)
+    return Sizes(held, streams, whole, hidden, rows, spare, up, activated)
 
 
 def _hidden(ops: dict[str, Op], name: str, keeps: dict[str, bool]) -> Number:

@@ -27,6 +27,7 @@ from chipshift.compiled.step.sharding import (
     gather,
     gathered,
     project,
+    project_apart,
     scattered,
     seq,
     weight_axes,
@@ -169,6 +170,10 @@ class Weights:
         """``x`` times a weight that FSDP gathers for it."""
         return project(self.mesh, self.cfg, self.layout[name], equation, x, self.params[name])
 
+    def project_apart(self, name: str, x: Any) -> Any:
+        """The same where every tp device has the whole weight and its part of the sequence."""
+        return project_apart(self.mesh, self.cfg, self.layout[name], x, self.params[name])
+
     def gather(self, name: str) -> Any:
         return gather(self.mesh, self.cfg, self.layout[name], self.params[name])
 
@@ -176,9 +181,9 @@ class Weights:
 def attention(mesh: Mesh, cfg: Config, block: Block, w: Weights, x_BSM: Any) -> Any:
     """Self-attention, its heads cut over tp."""
     at = Layout(cfg)
-    # Sequence parallel: gathered over tp here, scattered again after the output projection.
-    x = gathered(mesh, x_BSM, at.cut, at.whole)
     if block.kv_rank is None:
+        # Sequence parallel: gathered over tp here, scattered again after the output projection.
+        x = gathered(mesh, x_BSM, at.cut, at.whole)
         q, k, v = (w.project(name, "bsm,mhd->bshd", x) for name in ("q", "k", "v"))
         if block.qkv_bias:
             q, k, v = q + w("q_bias"), k + w("k_bias"), v + w("v_bias")
@@ -186,7 +191,7 @@ def attention(mesh: Mesh, cfg: Config, block: Block, w: Weights, x_BSM: Any) -> 
             q, k = norm(cfg, q, w("q_norm")), norm(cfg, k, w("k_norm"))
         q, k = (rotate(cfg, block, y) for y in (q, k))
     else:
-        q, k, v = _latent(cfg, block, w, x)
+        q, k, v = _latent(mesh, cfg, block, w, x_BSM)
     if block.kv_heads % cfg.mesh[4] == 0:
         k, v = constrain(mesh, k, at.heads), constrain(mesh, v, at.heads)
     q, k, v = (checkpoint_name(y, n) for y, n in ((q, "q"), (k, "k"), (v, "v")))
@@ -197,21 +202,29 @@ def attention(mesh: Mesh, cfg: Config, block: Block, w: Weights, x_BSM: Any) -> 
     return out + w("o_bias") if block.out_bias else out
 
 
-def _latent(cfg: Config, block: Block, w: Weights, x: Any) -> tuple[Any, Any, Any]:
-    """DeepSeek's attention: queries and keys/values through low-rank latents."""
-    nope = block.head_dim - block.rope_dim
-    latent = x
+def _latent(mesh: Mesh, cfg: Config, block: Block, w: Weights, x: Any) -> tuple[Any, Any, Any]:
+    """DeepSeek's attention: queries and keys/values through low-rank latents.
+
+    Sequence parallel: every device has the whole down projections and makes the latents of its own
+    part of the sequence; the latents, narrower than the hidden state, are gathered over tp.
+    """
+    at, nope = Layout(cfg), block.head_dim - block.rope_dim
     if block.q_rank:
-        down = checkpoint_name(w.project("q_down", "bsm,mr->bsr", x), "mla_q")
+        down = checkpoint_name(w.project_apart("q_down", x), "mla_q")
         latent = norm(cfg, down, w("q_down_norm"))
-    q = w.project("q", "bsr,rhd->bshd", latent)
+    else:
+        latent = x
+    latent = gathered(mesh, latent, at.cut, at.whole)
+    q = constrain(mesh, w.project("q", "bsr,rhd->bshd", latent), at.heads)
     q = jnp.concatenate([q[..., :nope], rotate(cfg, block, q[..., nope:])], axis=-1)
-    down = checkpoint_name(w.project("kv_down", "bsm,mr->bsr", x), "mla_kv")
+    down = checkpoint_name(w.project_apart("kv_down", x), "mla_kv")
     latent, shared = jnp.split(down, [block.kv_rank], axis=-1)
-    kv = w.project("kv", "bsr,rhd->bshd", norm(cfg, latent, w("kv_down_norm")))
+    latent = gathered(mesh, norm(cfg, latent, w("kv_down_norm")), at.cut, at.whole)
+    shared = gathered(mesh, shared, at.cut, at.whole)
+    kv = constrain(mesh, w.project("kv", "bsr,rhd->bshd", latent), at.heads)
     k, v = jnp.split(kv, [nope], axis=-1)
     rope = rotate(cfg, block, shared[:, :, None, :])
-    rope = jnp.broadcast_to(rope, (*k.shape[:3], block.rope_dim))
+    rope = constrain(mesh, jnp.broadcast_to(rope, (*k.shape[:3], block.rope_dim)), at.heads)
     return q, jnp.concatenate([k, rope], axis=-1), v
 
 

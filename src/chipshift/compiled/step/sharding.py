@@ -185,6 +185,55 @@ def project(
     return multiply(x, w)
 
 
+def project_apart(mesh: Mesh, cfg: Config, weight: Weight, x: Any, w: Any) -> Any:
+    """``project`` of (B, S, M) by (M, R), where tp cuts the sequence and not the weight."""
+    if cfg.mesh[4] == 1 or not cfg.sequence_parallel:
+        return project(mesh, cfg, weight, "bsm,mr->bsr", x, w)
+    cut = P(BATCH, seq(cfg), None)
+
+    def forward(x: Any, w: Any) -> tuple[Any, tuple[Any, Any]]:
+        y = jnp.einsum("bsm,mr->bsr", x, whole(mesh, cfg, weight, w))
+        return constrain(mesh, y, cut), (x, w)
+
+    def backward(kept: tuple[Any, Any], grad: Any) -> tuple[Any, Any]:
+        x, w = kept
+        grad_x = jnp.einsum("bsr,mr->bsm", grad, whole(mesh, cfg, weight, w))
+        return grad_x, _summed(mesh, cfg, weight, x, grad).astype(w.dtype)
+
+    multiply = jax.custom_vjp(lambda x, w: forward(x, w)[0])
+    multiply.defvjp(forward, backward)
+    return multiply(x, w)
+
+
+def _summed(mesh: Mesh, cfg: Config, weight: Weight, x: Any, grad: Any) -> Any:
+    """The weight's gradient of every device's own tokens, reduced and scattered to its place.
+
+    Written for one device: the partitioner would gather the tokens in place of summing over tp.
+    """
+    cut, spec = P(BATCH, seq(cfg), None), weight.spec(cfg, zero=cfg.zero)
+    parts = [(axes,) if isinstance(axes, str) else axes or () for axes in spec]
+    held = {axis for axes in parts for axis in axes}
+    rest = tuple(axis for axis in (*BATCH, *seq(cfg)) if axis not in held)
+    # dp last: its part is cut out of the part that a device has without it, if it has one.
+    stages = [set(MESH_AXES) - {"dp"}, {"dp"}] if weight_axes(cfg) else [set(MESH_AXES)]
+
+    def on_device(x: Any, grad: Any) -> Any:
+        total = jnp.einsum(
+            "bsm,bsr->mr", x, grad, preferred_element_type=jnp.dtype(cfg.reduce_dtype)
+        )
+        for stage in stages:
+            for dim, axes in enumerate(parts):
+                over = tuple(axis for axis in axes if axis in stage)
+                if over:
+                    total = jax.lax.psum_scatter(total, over, scatter_dimension=dim, tiled=True)
+        return jax.lax.psum(total, rest) if rest else total
+
+    on_mesh = jax.shard_map(
+        on_device, mesh=mesh, in_specs=(cut, cut), out_specs=spec, check_vma=False
+    )
+    return on_mesh(x, grad)
+
+
 def gather(mesh: Mesh, cfg: Config, weight: Weight, w: Any) -> Any:
     """A weight gathered for use other than by ``project``; its gradient reduced and scattered."""
 
