@@ -12,7 +12,7 @@ from hypothesis import strategies as st
 from chipshift.estimate import estimate
 from chipshift.estimate.context import dealt_heads_s
 from chipshift.estimate.estimate import Estimate
-from chipshift.estimate.groups import group_links
+from chipshift.estimate.groups import group_links, placements
 from chipshift.estimate.output import at_path, estimate_json
 from chipshift.estimate.setting import setting
 from chipshift.fabric import collective_time
@@ -63,7 +63,7 @@ def test_fewer_key_value_heads_than_devices_are_repeated(
 def test_a_layer_deals_queries_keys_values_and_output_once_each_way() -> None:
     """Forward 4 all-to-alls a layer, backward 4 more; none hides behind compute."""
     e = of(DEALT)
-    links = group_links(H100, 1, 4, 8, 1, 1, 1)["cp"]
+    links = group_links(H100, placements(H100, 1, 4, 8, 1, 1, 1))["cp"]
     rows = 2 * 8192 / 8
     wide = collective_time("all_to_all", rows * 32 * 128 * 2 * 8, links)
     narrow = collective_time("all_to_all", rows * 8 * 128 * 2 * 8, links)
@@ -76,7 +76,7 @@ def test_megatron_deepspeed_deals_keys_and_values_of_every_query() -> None:
     """32 heads of keys and of values in place of 8: four all-to-alls of one size each way."""
     fork = (Flag("deepspeed", "deepspeed", "true", "train.sh", 1),)
     e = estimate(job_of("llama-3.1-8b", sequences=64, flags=fork), DEALT, H100, "megatron")
-    links = group_links(H100, 1, 4, 8, 1, 1, 1)["cp"]
+    links = group_links(H100, placements(H100, 1, 4, 8, 1, 1, 1))["cp"]
     wide = collective_time("all_to_all", 2 * 8192 / 8 * 32 * 128 * 2 * 8, links)
     assert e.collectives_total["cp"] == pytest.approx(32 * 8 * 2 * 4 * wide, rel=1e-12)
 
@@ -96,7 +96,7 @@ def test_what_runs_again_is_dealt_out_again(remat: str, again_in: int, again_out
     s = setting(job_of("llama-3.1-8b", sequences=64), H100, "megatron")
     attention = s.model.layers[0][0].attention
     assert attention is not None
-    links = group_links(H100, 1, 4, 8, 1, 1, 1)["cp"]
+    links = group_links(H100, placements(H100, 1, 4, 8, 1, 1, 1))["cp"]
     into, out = dealt_heads_s(s, attention, 2048.0, 1.0, 8.0, links)
     layer = (2 + again_in) * into + (2 + again_out) * out
     assert e.collectives_total["cp"] == pytest.approx(32 * 8 * layer, rel=1e-12)
@@ -148,7 +148,7 @@ def test_heads_dealt_inside_rings() -> None:
     passes the two of its 8 key/value heads on once forward, twice backward: 8,192 · 2 · 256 · 2 B.
     """
     e = of(dataclasses.replace(DEALT, ulysses_degree=4))
-    groups = group_links(H100, 1, 4, 8, 1, 1, 1, 0, (), 4)
+    groups = group_links(H100, placements(H100, 1, 4, 8, 1, 1, 1, ulysses=4))
     rows = 2048
     wide = collective_time("all_to_all", rows * 32 * 128 * 2 * 4, groups["heads"])
     narrow = collective_time("all_to_all", rows * 8 * 128 * 2 * 4, groups["heads"])

@@ -4,13 +4,14 @@ from __future__ import annotations
 
 import itertools
 import random
+from typing import Any
 
 import numpy as np
 import pytest
 
 from chipshift.estimate import estimate
 from chipshift.estimate.columns import GROUPS
-from chipshift.estimate.groups import group_links
+from chipshift.estimate.groups import group_links, placements
 from chipshift.estimate.memory import PARTS
 from chipshift.estimate.score import AXES as SCORE_AXES
 from chipshift.estimate.score import ops, timed
@@ -81,12 +82,18 @@ def brute_force(job: TrainJob, machine: Machine, stack: str, held: dict[str, str
     return best, seen, fit, least
 
 
+def links_in_order(machine: Machine, dp: int, fsdp: int, cp: int, tp: int, ep: int, pp: int,
+                   order: tuple[str, ...]) -> dict[str, Any]:  # fmt: skip
+    """The links of the groups with the mesh axes in an order, outermost first."""
+    return group_links(machine, placements(machine, dp, fsdp, cp, tp, ep, pp, 0, order))
+
+
 def distinct_orders(machine: Machine, dp: int, fsdp: int, cp: int, tp: int, ep: int, pp: int
                     ) -> list[tuple[str, ...]]:  # fmt: skip
     """One order of the mesh axes for each set of links that the groups can have."""
     found = {
         tuple(same_links(one)
-              for one in group_links(machine, dp, fsdp, cp, tp, ep, pp, 0, order).values()): order
+              for one in links_in_order(machine, dp, fsdp, cp, tp, ep, pp, order).values()): order
         for order in itertools.permutations(AXES)
     }  # fmt: skip
     return list(found.values())
@@ -159,12 +166,12 @@ def test_every_order_of_the_axes_is_a_site(name: str) -> None:
         named = [sites.orders[sites.order[i]] for i in own]
         assert named[0] == ()  # the usual order comes first
         for order, links in zip(named, here, strict=True):
-            one = group_links(machine, dp, fsdp, cp, tp, ep, pp, 0, order)
+            one = links_in_order(machine, dp, fsdp, cp, tp, ep, pp, order)
             assert tuple(same_links(one[g]) for g in GROUPS) == links
         wanted = {
             tuple(same_links(row[g]) for g in GROUPS)
             for order in itertools.permutations(AXES)
-            for row in [group_links(machine, dp, fsdp, cp, tp, ep, pp, 0, order)]
+            for row in [links_in_order(machine, dp, fsdp, cp, tp, ep, pp, order)]
         }
         assert set(here) == wanted and len(here) == len(wanted)
 

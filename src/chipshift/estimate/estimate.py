@@ -10,7 +10,7 @@ from typing import Any
 
 from chipshift.errors import InputError
 from chipshift.estimate.columns import Choice, Columns
-from chipshift.estimate.groups import group_links
+from chipshift.estimate.groups import group_links, plan_placements
 from chipshift.estimate.score import AXES, Score, forwards_beside, policy_named, score
 from chipshift.estimate.setting import Setting, explained, plan_said, setting
 from chipshift.estimate.stack import default_stack
@@ -179,20 +179,7 @@ def estimate(job: TrainJob, plan: Plan, machine: Machine, stack: str | None = No
 def columns_of(job: TrainJob, plan: Plan, machine: Machine, *, explain: bool = False,
                plan_source: str = "") -> Columns:  # fmt: skip
     """The numbers of a plan, and the links of its groups on a machine."""
-    groups = group_links(
-        machine,
-        plan.dp,
-        plan.fsdp,
-        plan.cp,
-        plan.tp,
-        plan.ep,
-        plan.pp,
-        plan.etp,
-        plan.order,
-        plan.ulysses,
-        plan.cp_shards,
-        explain=explain,
-    )
+    groups = group_links(machine, plan_placements(machine, plan), explain=explain)
     numbers: dict[str, Number] = {
         axis: float(getattr(plan, axis))
         for axis in ("dp", "fsdp", "tp", "cp", "ep", "pp", "vpp", "microbatch", "accumulation")

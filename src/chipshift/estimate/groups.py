@@ -2,9 +2,11 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from typing import Any
 
 from chipshift.fabric import Placement, assign, group, links, links_worked, rest, subgroup
+from chipshift.jobs.plan import Plan
 from chipshift.machines.machine import Machine
 
 ALONE = Placement(1, (), False, "")
@@ -54,10 +56,24 @@ def placements(machine: Machine, dp: int, fsdp: int, cp: int, tp: int, ep: int, 
     }
 
 
-def group_links(machine: Machine, dp: int, fsdp: int, cp: int, tp: int, ep: int, pp: int,
-                etp: int = 0, order: tuple[str, ...] = (), ulysses: int = 1,
-                cp_shards: bool = False, *, explain: bool = False) -> dict[str, Any]:  # fmt: skip
-    """The links of every group, as numbers for ``collective_time`` (explaining: with sources)."""
-    found = placements(machine, dp, fsdp, cp, tp, ep, pp, etp, order, ulysses, cp_shards)
+def plan_placements(machine: Machine, plan: Plan) -> dict[str, Placement]:
+    """``placements`` of a plan's degrees, in the order of its mesh axes.
+
+    Raises:
+        InputError: degrees that do not multiply to the machine's devices.
+    """
+    return placements(machine, plan.dp, plan.fsdp, plan.cp, plan.tp, plan.ep, plan.pp, plan.etp,
+                      plan.order, plan.ulysses, plan.cp_shards)  # fmt: skip
+
+
+def group_links(machine: Machine, at: Mapping[str, Placement], *, explain: bool = False
+                ) -> dict[str, Any]:  # fmt: skip
+    """The links of every placed group, as numbers for ``collective_time``.
+
+    Args:
+        machine: where they are placed.
+        at: the groups (``placements``).
+        explain: with the sources of the numbers.
+    """
     of = links_worked if explain else links
-    return {name: of(machine, placement) for name, placement in found.items()}
+    return {name: of(machine, placement) for name, placement in at.items()}

@@ -7,7 +7,7 @@ from typing import Any
 
 from chipshift.errors import InputError, nearest
 from chipshift.estimate.estimate import Estimate
-from chipshift.estimate.groups import mesh_order, placements
+from chipshift.estimate.groups import mesh_order, plan_placements
 from chipshift.estimate.stack import newest_release
 from chipshift.jobs.job import Given, TrainJob
 from chipshift.jobs.plan import Plan
@@ -47,18 +47,7 @@ def job_json(job: TrainJob) -> dict[str, Any]:
 
 def plan_json(plan: Plan, machine: Machine) -> dict[str, Any]:
     """The contract's ``plan`` object, with the physical axes each mesh axis sits on."""
-    at = placements(
-        machine,
-        plan.dp,
-        plan.fsdp,
-        plan.cp,
-        plan.tp,
-        plan.ep,
-        plan.pp,
-        plan.etp,
-        plan.order,
-        cp_shards=plan.cp_shards,
-    )
+    at = plan_placements(machine, plan)
     degrees = {"dp": plan.dp, "fsdp": plan.fsdp, "tp": plan.tp, "cp": plan.cp, "pp": plan.pp}
     found = {"tp": at["tp"], "cp": at["cp"], "pp": at["pp"]}
     if plan.fsdp > 1:

@@ -22,8 +22,7 @@ import numpy as np
 
 from chipshift.errors import InputError
 from chipshift.estimate.columns import Choice, Columns
-from chipshift.estimate.estimate import check_plan, choice_of
-from chipshift.estimate.groups import group_links
+from chipshift.estimate.estimate import check_plan, choice_of, columns_of
 from chipshift.estimate.score import AXES, held, memory, time_only
 from chipshift.estimate.setting import Setting, for_job, setting
 from chipshift.machines.names import parse_machine
@@ -90,12 +89,7 @@ def prepared(case: Case) -> Run:
     machine, p = parse_machine(case.machine), case.plan
     s = setting(case.job, machine, case.stack_release)
     check_plan(s, p)
-    columns = Columns(
-        dp=float(p.dp), fsdp=float(p.fsdp), tp=float(p.tp), cp=float(p.cp), ep=float(p.ep),
-        pp=float(p.pp), vpp=float(p.vpp), microbatch=float(p.microbatch),
-        accumulation=float(p.accumulation), etp=float(p.etp or p.tp),
-        links=group_links(machine, p.dp, p.fsdp, p.cp, p.tp, p.ep, p.pp, p.etp),
-    )  # fmt: skip
+    columns = columns_of(case.job, p, machine)
     return Run(case, s, columns, [choice_of(replace(p, remat=r)) for r in case.remats])
 
 
