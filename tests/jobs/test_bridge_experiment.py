@@ -5,6 +5,7 @@ from pathlib import Path
 import pytest
 
 from chipshift.errors import InputError
+from chipshift.flows.asked import present_machine
 from chipshift.jobs.job import TrainJob
 from chipshift.jobs.read import read_job
 
@@ -79,3 +80,36 @@ def test_a_mistake_is_one_sentence(tmp_path: Path, words: str, refusal: str) -> 
 def test_an_option_that_is_not_read_is_said(tmp_path: Path) -> None:
     read = job(tmp_path, BENCH + " --activation_offload_layers 4")
     assert "--activation_offload_layers" in {one.key for one in read.ignored if one.matters}
+
+
+@pytest.mark.parametrize(
+    "words",
+    [
+        # the launcher of benchmarks spells the experts' tensor parallelism -et, the runner -etp
+        "setup_experiment.py -m qwen -mr qwen3_30b_a3b -g h100 -ng 16 -c bf16 -et 2",
+        "run_recipe.py --recipe qwen3_30b_a3b_pretrain_config -etp 2",
+    ],
+)
+def test_each_program_s_own_short_options(tmp_path: Path, words: str) -> None:
+    (tmp_path / "run.sh").write_text(f"torchrun --nproc-per-node 8 --nnodes 2 {words} -tp 2 -ep 4")
+    read = read_job([str(tmp_path / "run.sh")])
+    shown = {one.key: one.value for one in read.understood}
+    assert shown["expert-tensor-parallel-size"] == "2"
+    assert read.plan is not None and (read.plan.value.tp, read.plan.value.ep) == (2, 4)
+
+
+@pytest.mark.parametrize(("gpu", "each"), [("h100", "8"), ("gb300", "4"), ("vr200", "4")])
+def test_devices_a_node_are_the_machine_s(tmp_path: Path, gpu: str, each: str) -> None:
+    read = job(tmp_path, f"-mr llama3_8b -g {gpu} -ng 8 -c bf16")
+    assert ("devices a node", each) in {(what, value) for what, value, _ in read.assumed}
+
+
+def test_a_chip_without_figures_is_kept_by_name_and_refused_in_one_sentence(
+    tmp_path: Path,
+) -> None:
+    read = job(tmp_path, "-mr llama3_8b -g vr200 -ng 8 -c bf16")
+    assert read.machine is not None and read.machine.value == "vr200*8"
+    with pytest.raises(InputError, match=r"VR200 \('vr200'\) has no figures .* gb300 and gb200"):
+        present_machine(read)
+    on, machine = present_machine(read, "gb300*8")
+    assert machine.devices == 8 and on.plan is not None and on.plan.value.dp == 8

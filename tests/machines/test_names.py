@@ -8,6 +8,7 @@ from hypothesis import strategies as st
 
 from chipshift.errors import InputError
 from chipshift.machines import all_slices, chip_named, gpu_machine, parse_machine, readings
+from chipshift.machines.announced import announced, chips_per_host
 from chipshift.machines.instances import instances
 from chipshift.machines.load import KEYS, chip
 from chipshift.machines.names import has_size
@@ -216,3 +217,18 @@ def test_an_unknown_chip_names_the_nearest() -> None:
     assert chip_named("Trillium").key == "v6e"
     with pytest.raises(InputError, match="did you mean 'trillium'"):
         chip_named("trilium")
+
+
+@pytest.mark.parametrize("key", list(announced()))
+def test_a_chip_without_figures_names_the_nearest_that_have_them(key: str) -> None:
+    near = announced()[key]["nearest"]
+    assert set(near) <= set(KEYS)
+    for written in (f"{key}*8", f"{key.upper()}:8x2"):
+        with pytest.raises(InputError, match=f"has no figures here; .* {' and '.join(near)}"):
+            parse_machine(written)
+
+
+def test_chips_of_a_host() -> None:
+    # an HGX board has 8, a compute tray of NVL72 has 4
+    assert (chips_per_host("h100"), chips_per_host("gb200")) == (8, 4)
+    assert chips_per_host("vr200") == 4 and chips_per_host("no-such-chip") is None

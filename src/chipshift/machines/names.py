@@ -11,6 +11,7 @@ import math
 import re
 
 from chipshift.errors import InputError, nearest
+from chipshift.machines.announced import without_figures
 from chipshift.machines.build import domain_chips, domains_machine, gpu_machine, slice_machine
 from chipshift.machines.chip import Chip
 from chipshift.machines.instances import (
@@ -231,6 +232,8 @@ def _as_written(text: str, head: str) -> str:
 
 def _unknown(name: str) -> str:
     plain = _plain(name)
+    if sentence := without_figures(plain):
+        return sentence
     near = nearest(plain, KEYS) or nearest(plain, (*ALIASES, *instances()))
     for lower, one in instances().items():
         near = near.replace(f"'{lower}'", f"'{one.name}'")

@@ -15,6 +15,7 @@ from chipshift.jobs.launch import program_words, put_environment, put_machine, r
 from chipshift.jobs.overrides import typed
 from chipshift.jobs.readers.bridge import finish, from_library
 from chipshift.jobs.readers.bridge_library import library
+from chipshift.jobs.readers.bridge_options import RUNNER
 from chipshift.jobs.readers.bridge_vocab import put_vocabulary
 from chipshift.jobs.readers.bridge_walk import Assigned
 from chipshift.jobs.readers.megatron_core import pass_on
@@ -22,17 +23,6 @@ from chipshift.jobs.settings import Setting
 from chipshift.jobs.shell.values import Field
 from chipshift.jobs.source import Source
 
-SHORT = {
-    "gb": "global_batch_size",
-    "mb": "micro_batch_size",
-    "sl": "seq_length",
-    "tp": "tensor_model_parallel_size",
-    "pp": "pipeline_model_parallel_size",
-    "cp": "context_parallel_size",
-    "vp": "virtual_pipeline_model_parallel_size",
-    "ep": "expert_model_parallel_size",
-    "etp": "expert_tensor_parallel_size",
-}
 _PAIR = re.compile(r"\+{0,2}([A-Za-z_][\w.]*)=(.*)$", re.S)
 
 
@@ -93,7 +83,7 @@ def _pairs(words: list[Field]) -> list[tuple[str, Field]]:
         pair = _PAIR.match(word.plain)
         if option and at + 1 < len(words):
             name = option.group(1).replace("-", "_")
-            found.append((SHORT.get(name, name), words[at + 1]))
+            found.append((RUNNER.get(name, name), words[at + 1]))
         elif pair:
             found.append((pair.group(1), Field(word.text.partition("=")[2], word.line, word.soft)))
     return found

@@ -20,34 +20,15 @@ from chipshift.jobs.launch import CHIPS, program_words, put_environment, read_la
 from chipshift.jobs.overrides import typed
 from chipshift.jobs.readers.bridge import HELD, finish, from_library
 from chipshift.jobs.readers.bridge_library import LibraryRecipe, library, perf_library
+from chipshift.jobs.readers.bridge_options import LAUNCHER
 from chipshift.jobs.readers.bridge_vocab import put_vocabulary
 from chipshift.jobs.readers.megatron_core import PASSED, RENAMED, pass_on
 from chipshift.jobs.settings import Setting, as_boolean, as_integer, wrong
 from chipshift.jobs.shell.values import Field
 from chipshift.jobs.source import Source
+from chipshift.machines.announced import chips_per_host
 
 PROGRAM = "setup_experiment.py"
-SHORT = {
-    "m": "model_family_name",
-    "mr": "model_recipe_name",
-    "ng": "num_gpus",
-    "g": "gpu",
-    "c": "compute_dtype",
-    "cv": "config_variant",
-    "gn": "gpus_per_node",
-    "gb": "global_batch_size",
-    "mb": "micro_batch_size",
-    "sl": "seq_length",
-    "tp": "tensor_model_parallel_size",
-    "pp": "pipeline_model_parallel_size",
-    "cp": "context_parallel_size",
-    "vp": "virtual_pipeline_model_parallel_size",
-    "ep": "expert_model_parallel_size",
-    "et": "expert_tensor_parallel_size",
-}
-EACH = {"h100": 8, "b200": 8, "b300": 8, "gb200": 4, "gb300": 4, "vr200": 4, "r100": 1}
-"""Kinds of GPU and how many a node has."""
-
 SMALLER = {
     ("llama3_8b", 8): (
         "b200:bf16,fp8cs gb200:bf16,fp8cs gb300:bf16,fp8cs,fp8mx,nvfp4 h100:bf16,fp8cs"
@@ -143,7 +124,7 @@ def _asked(words: list[Field], file: str, line: int) -> _Asked:
             value = Field("true", word.line, word.soft) if alone else follows
             if option.group(2) is not None:
                 value = Field(word.text.partition("=")[2], word.line, word.soft)
-            options[SHORT.get(name, name)] = value
+            options[LAUNCHER.get(name, name)] = value
         elif pair is not None:
             value = Field(word.text.partition("=")[2], word.line, word.soft)
             pairs.append((pair.group(1), value))
@@ -268,5 +249,5 @@ def _machine(draft: Draft, asked: _Asked, devices: int) -> None:
         each = _count(asked, "gpus_per_node")
         where = asked.options["gpus_per_node"]
         draft.put("devices_per_node", Given(each, asked.file, where.line))
-    elif gpu in EACH:
-        draft.assume("devices_per_node", EACH[gpu], f"a node of {gpu}, as the launcher has it")
+    elif (host := chips_per_host(gpu)) is not None:
+        draft.assume("devices_per_node", host, f"a node of {gpu}")
