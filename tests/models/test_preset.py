@@ -62,6 +62,23 @@ PUBLISHED = {
     "tinyllama-1.1b": 1.10e9,
     "smollm2-135m": 134.5e6,
     "smollm3-3b": 3.08e9,
+    "nemotron-h-8b": 8.1e9,  # Nemotron-H's paper and its cards
+    "nemotron-h-47b": 46.8e9,
+    "nemotron-h-56b": 56.3e9,
+    "nemotron-nano-9b-v2": 8.89e9,
+    "nemotron-nano-12b-v2": 12.31e9,
+    "nemotron-3-nano-30b-a3b": 31.6e9,
+    "nemotron-3-super-120b-a12b": 120.6e9,
+    "nemotron-3-ultra-550b-a55b": 550e9,
+    "qwen2.5-vl-3b": 3.75e9,  # towers too, from here to Ministral
+    "qwen2.5-vl-32b": 33.5e9,
+    "qwen2.5-vl-72b": 73.4e9,
+    "qwen3-vl-8b": 8.77e9,
+    "qwen3-vl-30b-a3b": 31.1e9,
+    "qwen3-vl-235b-a22b": 236e9,
+    "ministral-3-8b": 8.9e9,
+    "ministral-3-14b": 13.9e9,
+    "exaone-4.0-1.2b": 1.28e9,
     "bert-base": 110e6,
     "modernbert-large": 395e6,
 }
@@ -75,6 +92,13 @@ ACTIVE = {  # "activated parameters", where the publisher prints them and counts
     "llama-4-maverick": 17e9,
     "olmoe-1b-7b": 1.3e9,
     "jamba-v0.1": 12e9,
+    "nemotron-3-nano-30b-a3b": 3.6e9,  # its report: 3.2 billion, 3.6 with the embeddings
+    "nemotron-3-super-120b-a12b": 12.7e9,
+}
+EXACT = {  # printed in full
+    "nemotron-3-nano-4b": 3_973_556_832,  # Megatron-Bridge's card of its verification, 2026-07
+    "qwen2.5-vl-7b": 8_292_166_656,  # tensor totals of the hub's pages, 2026
+    "exaone-4.0-1.2b": 1_279_391_488,
 }
 LLAMA3 = ("debugmodel", "1B", "3B", "8B", "70B", "405B")
 QWEN3 = (
@@ -98,6 +122,11 @@ DEEPSEEK = ("debugmodel", "16B", "236B", "671B")
 @pytest.mark.parametrize(("name", "size"), PUBLISHED.items())
 def test_total_is_the_published_size(name: str, size: float) -> None:
     assert params(preset(name)) == pytest.approx(size, rel=1e-2)
+
+
+@pytest.mark.parametrize(("name", "size"), EXACT.items())
+def test_total_to_the_last_parameter(name: str, size: int) -> None:
+    assert params(preset(name)) == size
 
 
 @pytest.mark.parametrize(("name", "size"), ACTIVE.items())
@@ -158,6 +187,10 @@ def test_spellings_of_one_model(spelling: str) -> None:
         ("TinyLlama/TinyLlama-1.1B-Chat-v1.0", "tinyllama-1.1b"),
         ("deepseek-ai/DeepSeek-R1", "deepseek-v3"),
         ("openai/gpt-oss-20b", "gpt-oss-20b"),
+        ("nvidia/NVIDIA-Nemotron-3-Nano-30B-A3B-BF16", "nemotron-3-nano-30b-a3b"),
+        ("mistralai/Ministral-3-8B-Instruct-2512", "ministral-3-8b"),
+        ("mistralai/Ministral-8B-Instruct-2410", "ministral-8b"),
+        ("Qwen/Qwen3-VL-8B-Instruct", "qwen3-vl-8b"),
     ],
 )
 def test_a_model_trained_further_is_its_base(spelling: str, name: str) -> None:
