@@ -66,8 +66,10 @@ def test_diffusion_transformers_and_unets(config: dict[str, Any]) -> None:
 @pytest.mark.parametrize("name", names())
 def test_every_preset(name: str) -> None:
     config = json.loads((FOLDER / f"{name}.json").read_text())
-    masked = config["architectures"][0].endswith("ForMaskedLM")
-    expected = count(config, "AutoModelForMaskedLM" if masked else "AutoModelForCausalLM")
+    built = config["architectures"][0]
+    kinds = {"ForMaskedLM": "MaskedLM", "ForConditionalGeneration": "ImageTextToText"}
+    kind = next((one for end, one in kinds.items() if built.endswith(end)), "CausalLM")
+    expected = count(config, f"AutoModelFor{kind}")
     model = preset(name)
     assert (params(model), params_embedding(model)) == (expected.total, expected.embedding)
     assert params_active(model) == expected.active
