@@ -28,6 +28,7 @@ from chipshift.estimate.traffic import (
 )
 from chipshift.estimate.update import added_gradient_bytes
 from chipshift.estimate.work import backward_over_forward, sorted_by_rows, with_rows
+from chipshift.jobs.words import STACKS
 from chipshift.parallel.remat import policy
 from chipshift.parallel.traffic import once_per_place
 from chipshift.validate.free import MIN_MODELS, MIN_RUNS
@@ -210,7 +211,7 @@ def entries(table: dict[str, Any]) -> Iterator[str]:
                     yield from entries(one)
 
 
-@pytest.mark.parametrize("name", sorted(set(stacks.STACKS) - {"nanotron"}))  # one sweep, one chip
+@pytest.mark.parametrize("name", sorted(set(STACKS) - {"nanotron"}))  # one sweep, one chip
 def test_no_constant_is_fitted_on_fewer_than_three_runs_of_two_models(name: str) -> None:
     """The evidence in the files says on how many; one by hand names its source instead."""
     for evidence in entries(stacks._data(name)):

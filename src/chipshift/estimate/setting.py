@@ -11,6 +11,7 @@ from chipshift.estimate.switches import switched
 from chipshift.jobs.draft import FIELDS
 from chipshift.jobs.job import Assumed, Given, TrainJob
 from chipshift.jobs.loss import loss, reference_forwards
+from chipshift.jobs.optimizers import OPTIMIZERS
 from chipshift.jobs.plan import Plan
 from chipshift.machines.machine import Machine
 from chipshift.models.adapters import Adapters
@@ -29,10 +30,6 @@ from chipshift.units import DTYPE_BYTES
 from chipshift.worked import leaf, with_sources
 
 Number = Any
-
-MOMENTS = {"adamw": 2.0, "adam": 2.0, "lion": 1.0, "muon": 1.0, "sgd": 0.0, "sgdm": 1.0,
-           "adafactor": 0.0, "adamw8bit": 2.0, "distributed_shampoo": 3.0}  # fmt: skip
-"""Moments the size of the parameters that each optimizer keeps (Adafactor's factors are small)."""
 
 
 @dataclass(frozen=True)
@@ -118,7 +115,7 @@ def setting(job: TrainJob, machine: Machine, stack_name: str) -> Setting:
         reduce=DTYPE_BYTES[p.reduce],
         master=master,
         moments=DTYPE_BYTES[p.moments],
-        moments_per_param=MOMENTS.get(job.optimizer.value, 2.0),
+        moments_per_param=OPTIMIZERS.get(job.optimizer.value, 2.0),
         reference=DTYPE_BYTES.get(job.reference, 0.0),
     )
     head_dim = max(

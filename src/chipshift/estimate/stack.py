@@ -14,12 +14,7 @@ from dataclasses import dataclass, fields, replace
 from importlib import resources
 from typing import Any
 
-from chipshift.errors import InputError, nearest
-
-STACKS = (
-    "megatron", "torchtitan", "nanotron", "llm-foundry", "automodel", "fms-fsdp", "deepspeed",
-    "maxtext", "paxml", "levanter", "torch_xla", "torchax", "torchtpu", "neuron", "jax", "other",
-)  # fmt: skip
+from chipshift.jobs.words import checked_stack
 
 
 @dataclass(frozen=True)
@@ -253,12 +248,8 @@ def stack(name: str, chip_key: str) -> Stack:
     Raises:
         InputError: a stack that is not known.
     """
+    name = checked_stack(name, "the stack")
     base, _, release = name.partition("@")
-    if base not in STACKS:
-        raise InputError(
-            f"stack '{name}' is not known{nearest(base, STACKS)} (expected one of "
-            f"{', '.join(STACKS)}, and @YY.MM for a release of it)"
-        )
     numbers = {field.name for field in fields(Stack)} - {"name"}
     chosen: dict[str, float] = {}
     for table in _tables(base, release, chip_key):

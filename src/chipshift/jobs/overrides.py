@@ -9,7 +9,8 @@ from chipshift.errors import InputError, nearest, slipped
 from chipshift.jobs.draft import FIELDS, Draft
 from chipshift.jobs.job import Given, Understood
 from chipshift.jobs.open_axes import GROWS
-from chipshift.jobs.settings import ABSURD, Setting, as_integer, as_number, unknown
+from chipshift.jobs.optimizers import moments_named
+from chipshift.jobs.settings import ABSURD, Setting, as_boolean, as_integer, as_number, unknown
 from chipshift.jobs.words import checked_word
 
 COUNTS = {
@@ -28,6 +29,7 @@ COUNTS = {
     "etp": "etp",
     "pp": "pp",
     "vpp": "vpp",
+    "ulysses_degree": "ulysses_degree",
     "document_len": "document_len",
     "loss_chunks": "loss_chunks",
 }
@@ -38,6 +40,7 @@ WORDS = {
     "remat",
     "schedule",
     "optimizer_sharding",
+    "cp_kind",
     "compute",
     "weights",
     "gradients",
@@ -51,6 +54,7 @@ WORDS = {
     "name",
 }
 
+SWITCHES = {"sequence_parallel"}
 
 Place = tuple[str, int | None]
 
@@ -95,7 +99,7 @@ class Overrides:
         Raises:
             InputError: a key that nothing knows, or a value that does not fit.
         """
-        known = [*COUNTS, *WORDS, "microbatch", *sorted(draft.known)]
+        known = [*COUNTS, *WORDS, *SWITCHES, "microbatch", *sorted(draft.known)]
         for key in sorted(self.added - self.replaced - draft.reached):
             leaf = "." + key.rsplit(".", 1)[-1]
             alike = [k for k in known if k.endswith(leaf)] or known
@@ -116,8 +120,16 @@ class Overrides:
                 if number is None or not 0 < number <= ABSURD:
                     raise InputError(f"--set {key} is '{text}'; expected a number above 0")
                 self._put(draft, key, key, number)
+            elif key in SWITCHES:
+                switch = as_boolean(text)
+                if switch is None:
+                    raise InputError(f"--set {key} is '{text}'; expected true or false")
+                self._put(draft, key, key, switch)
             elif key in WORDS:
                 self._put(draft, key, key, checked_word(key, text))
+                narrow = moments_named(text) if key == "optimizer" else None
+                if narrow and "moments" not in self.given:
+                    self._put(draft, "moments", key, narrow)
             else:
                 leaf = "." + key.rsplit(".", 1)[-1]
                 alike = [k for k in known if "." in key and k.endswith(leaf)] or known

@@ -5,7 +5,6 @@ from __future__ import annotations
 import re
 from dataclasses import dataclass
 
-REMATS = ("none", "selective", "full")  # MaxText's named policies and offload: parallel/remat.py
 SCHEDULES = ("1f1b", "interleaved", "gpipe", "zero_bubble")
 OPTIMIZER_SHARDINGS = ("none", "zero1", "zero2")
 CP_KINDS = ("ring", "allgather", "all_to_all")

@@ -1,21 +1,43 @@
-"""Words that ``--set`` gives a job's own fields: those of the native format, in any spelling."""
+"""Words of a job's own fields, as ``--set`` and the native format give them, against their choices.
+
+Every field that is a word has either a list (a dtype, a task, a schedule ...) or a form of its own
+(a machine, a rematerialisation, a framework and its release); ``name`` alone is free.
+"""
 
 from __future__ import annotations
 
+import re
 import typing
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from functools import cache
 
 from chipshift.errors import InputError, nearest
 from chipshift.jobs.dtypes import dtype_of
+from chipshift.jobs.optimizers import OPTIMIZERS, optimizer_named
+from chipshift.jobs.remats import parse_remat
+
+STACKS = (
+    "megatron", "torchtitan", "nanotron", "llm-foundry", "automodel", "fms-fsdp", "deepspeed",
+    "maxtext", "paxml", "levanter", "torch_xla", "torchax", "torchtpu", "neuron", "jax", "other",
+)  # fmt: skip
+"""Frameworks with a table of constants in estimate/stacks."""
+
+_RELEASE = re.compile(r"\d{1,4}(\.\d{1,4}){0,3}")
 
 
-def checked_word(key: str, text: str) -> str:
-    """The word as the native format has it (``bfloat16`` as ``bf16``); free ones as they are.
+def checked_word(key: str, text: str, said: str = "") -> str:
+    """The word as the native format has it (``bfloat16`` as ``bf16``, ``SGD`` as ``sgd``).
+
+    Args:
+        said: the place and the key as the message begins; ``--set KEY`` where it is left out.
 
     Raises:
-        InputError: a field of few words (a dtype, a task, a loss ...) is given another.
+        InputError: it is none of the field's choices; with the nearest one.
     """
+    said = said or f"--set {key}"
+    own = OWN.get(key)
+    if own is not None:
+        return own(text.strip(), said)
     words = _words().get(key)
     if words is None:
         return text
@@ -25,9 +47,72 @@ def checked_word(key: str, text: str) -> str:
         if word in words:
             return word
     raise InputError(
-        f"--set {key} is '{text}'; expected one of {', '.join(filter(None, words))}"
+        f"{said} is '{text}'; expected one of {', '.join(filter(None, words))}"
         f"{nearest(plain, words)}"
     )
+
+
+def checked_stack(text: str, said: str) -> str:
+    """A framework, and ``@`` a release of it.
+
+    Raises:
+        InputError: neither of ``STACKS``, or no release.
+    """
+    base, at, release = text.partition("@")
+    if base.lower() not in STACKS:
+        raise InputError(
+            f"{said} is '{text}'; expected one of {', '.join(STACKS)}, and @YY.MM for a release "
+            f"of it{nearest(base.lower(), STACKS)}"
+        )
+    if at and not _RELEASE.fullmatch(release):
+        raise InputError(
+            f"{said} is '{text}'; expected a release such as {base.lower()}@26.04 after the @"
+        )
+    return base.lower() + at + release
+
+
+def _optimizer(text: str, said: str) -> str:
+    known = optimizer_named(text)
+    if known is None:
+        raise InputError(
+            f"{said} is '{text}'; expected one of {', '.join(OPTIMIZERS)}"
+            f"{nearest(text.lower(), list(OPTIMIZERS))}"
+        )
+    return known
+
+
+def _remat(text: str, said: str) -> str:
+    try:
+        parse_remat(text)
+    except InputError as error:
+        raise InputError(f"{said}: {error}") from None
+    return text
+
+
+def _machine(text: str, said: str) -> str:
+    from chipshift.machines.names import parse_machine
+
+    try:
+        parse_machine(text)
+    except InputError as error:
+        raise InputError(f"{said}: {error}") from None
+    return text
+
+
+def _name(text: str, said: str) -> str:
+    if not text:
+        raise InputError(f"{said} is empty; expected a name")
+    return text
+
+
+OWN: Mapping[str, Callable[[str, str], str]] = {
+    "optimizer": _optimizer,
+    "stack": checked_stack,
+    "remat": _remat,
+    "machine": _machine,
+    "name": _name,
+}
+"""Fields whose words are no plain list: each takes (text, how the message begins)."""
 
 
 @cache

@@ -237,7 +237,7 @@ def _unknown(name: str) -> str:
     near = nearest(plain, KEYS) or nearest(plain, (*ALIASES, *instances()))
     for lower, one in instances().items():
         near = near.replace(f"'{lower}'", f"'{one.name}'")
-    return f"no chip is called '{name}'{near} (known: {', '.join(KEYS)})"
+    return f"no chip is called '{name}'{near} (expected one of {', '.join(KEYS)})"
 
 
 def _plain(text: str) -> str:

@@ -8,11 +8,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass, replace
 
-from chipshift.errors import InputError, nearest
-from chipshift.jobs.plan import SHARE
-
-TENSORS = ("attention_norm", "qkv", "attention", "out_proj", "mlp_norm", "up", "activation")
-"""What a layer's backward pass reads: the op whose output it is names the tensor."""
+from chipshift.jobs.remats import TENSORS, parse_remat
 
 OP_TENSOR = {
     "attention_norm": "attention_norm",
@@ -126,45 +122,11 @@ def policy(name: str, *, reruns_output: bool = False, reruns_experts: bool = Fal
     Raises:
         InputError: no such policy, or no such tensor in a custom one.
     """
-    found = _named(name, reruns_output=reruns_output)
-    return replace(found, reruns_experts=True) if reruns_experts else found
-
-
-def _named(name: str, *, reruns_output: bool) -> Policy:
-    if name.startswith("custom:"):
-        return _custom(name)
-    shared = SHARE.fullmatch(name)
-    if shared:
-        layers, of = int(shared.group(2)), int(shared.group(3))
-        if not 0 < layers <= of:
-            raise InputError(
-                f"remat '{name}' applies to {layers} of every {of} layers; "
-                f"expected a share such as {shared.group(1)}:1/2"
-            )
-        whole = _named(shared.group(1), reruns_output=reruns_output)
-        return replace(whole, every=layers / of)
-    found = POLICIES.get(name)
-    if found is None:
-        raise InputError(
-            f"remat '{name}' is not a known policy{nearest(name, list(POLICIES))} "
-            f"(expected one of {', '.join(POLICIES)}, full:N/M, "
-            "or custom:saved=...,offload=...)"
-        )
+    told = parse_remat(name)
+    if told.base == "custom":
+        found = Policy(name, told.saved, told.offloaded)
+    else:
+        found = replace(POLICIES[told.base], every=told.every)
     if reruns_output and found.name == "full":
-        return Policy(found.name, found.saved, found.offloaded, True)
-    return found
-
-
-def _custom(name: str) -> Policy:
-    sets: dict[str, frozenset[str]] = {"saved": frozenset(), "offload": frozenset()}
-    for part in filter(None, name.removeprefix("custom:").split(",")):
-        key, _, tensors = part.partition("=")
-        names = frozenset(filter(None, tensors.split("+")))
-        unknown = names - _ALL - {"block_input"}
-        if key not in sets or unknown:
-            raise InputError(
-                f"remat '{name}': '{', '.join(sorted(unknown)) or key}' is not known "
-                f"(expected custom:saved=A+B,offload=C with tensors of {', '.join(TENSORS)})"
-            )
-        sets[key] = names
-    return Policy(name, sets["saved"] - {"block_input"}, sets["offload"])
+        found = replace(found, reruns_output=True)
+    return replace(found, reruns_experts=True) if reruns_experts else found

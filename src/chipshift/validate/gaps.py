@@ -14,7 +14,7 @@ from importlib import resources
 from typing import Any
 
 from chipshift.errors import InputError
-from chipshift.estimate.stack import STACKS
+from chipshift.jobs.words import STACKS
 from chipshift.models.preset import preset
 
 Row = dict[str, Any]

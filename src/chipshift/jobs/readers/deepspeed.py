@@ -107,7 +107,7 @@ def _rest(sheet: Sheet) -> None:
     draft = sheet.draft
     name = sheet.text("optimizer.type", into="optimizer")
     if name is not None:
-        put_optimizer_named(draft, name)
+        put_optimizer_named(draft, name, "optimizer.type")
     sheet.flag("sparse_attention", "sparse_attention.mode")
     sheet.flag("activation_partitioning", "activation_checkpointing.partition_activations")
     sheet.flag("compile", "compile.enabled", "compile.deepcompile")

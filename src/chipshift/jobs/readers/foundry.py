@@ -54,7 +54,7 @@ def read(source: Source, context: Context) -> Draft:
     _adapters(sheet)
     name = sheet.text("optimizer.name", into="optimizer")
     if name is not None:
-        put_optimizer_named(draft, name)
+        put_optimizer_named(draft, name, "optimizer.name")
     sheet.flag("attention_kernel", "model.attn_config.attn_impl")
     sheet.flag("attention_kernel", "model.use_flash_attention_2")
     sheet.flag("transformer_engine", "model.fc_type", off=("torch", None))

@@ -107,7 +107,7 @@ def read(source: Source, context: Context) -> Draft:
     draft.assume("remat", "full", "Levanter's default gradient_checkpointing")
     name = sheet.text("optimizer.type", into="optimizer")
     if name is not None:
-        put_optimizer_named(draft, name)
+        put_optimizer_named(draft, name, "optimizer.type")
     sheet.flag("attention_kernel", "model.attn_backend")
     sheet.flag("fp8_recipe", "trainer.quantization.fp8", "trainer.fp8")
     blocks = sheet.raw("model.cross_entropy_block_size")

@@ -59,7 +59,7 @@ def fill_trainer(sheet: Sheet, context: Context) -> None:
     _precision(sheet)
     name = sheet.text("optimizer", into="optimizer")
     if name is not None:
-        put_optimizer_named(draft, name)
+        put_optimizer_named(draft, name, "optimizer")
     put_adapters(sheet)
     sheet.flag("compile", "compile", "torch_compile")
     deepspeed = draft.get("engine") == "deepspeed"

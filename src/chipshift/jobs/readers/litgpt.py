@@ -89,7 +89,7 @@ def read(source: Source, context: Context) -> Draft:
     _sharding(sheet, kind)
     name = sheet.text("optimizer.class_path", "optimizer", into="optimizer")
     if name is not None:
-        put_optimizer_named(draft, Given(name.value.rsplit(".", 1)[-1], name.file, name.line))
+        put_optimizer_named(draft, name, "optimizer")
     if kind == "lora":
         sheet.settings.update(lora_settings(sheet.settings))
         put_adapters(sheet)

@@ -335,7 +335,7 @@ def _rest(sheet: Sheet) -> None:
     draft.assume("remat", "full", "MaxText's default remat_policy")
     name = sheet.text("opt_type", into="optimizer")
     if name is not None:
-        put_optimizer_named(draft, name)
+        put_optimizer_named(draft, name, "opt_type")
     draft.assume("optimizer", "adamw", "MaxText's default opt_type")
     tiles = sheet.integer("num_vocab_tiling", into="pieces of the loss")
     draft.put("loss_chunks", tiles)

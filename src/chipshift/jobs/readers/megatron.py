@@ -7,7 +7,6 @@ megatron/core/model_parallel_config.py and transformer_config.py, 2026-08.
 from __future__ import annotations
 
 import re
-from collections.abc import Mapping
 
 from chipshift.errors import InputError
 from chipshift.jobs.context import Context
@@ -30,6 +29,7 @@ from chipshift.jobs.readers.megatron_deepspeed import translate
 from chipshift.jobs.readers.megatron_flags import put_flags, put_ignored, say_untrained
 from chipshift.jobs.readers.megatron_model import build
 from chipshift.jobs.readers.megatron_stages import put_stages
+from chipshift.jobs.readers.optimizer_name import put_optimizer_named
 from chipshift.jobs.settings import Setting, Sheet
 from chipshift.jobs.shell.values import Field, split
 from chipshift.jobs.source import Source
@@ -384,7 +384,5 @@ def _optimizer(sheet: Sheet) -> None:
     draft = sheet.draft
     name = sheet.text("optimizer", into="optimizer")
     if name:
-        known: Mapping[str, str] = {"adam": "adamw", "dist_muon": "muon"}
-        value = known.get(name.value.lower(), name.value.lower())
-        draft.put("optimizer", Given(value, name.file, name.line))
+        put_optimizer_named(draft, name, "optimizer")
     draft.assume("optimizer", "adamw", "Megatron's default --optimizer adam, decoupled decay")

@@ -15,7 +15,7 @@ from chipshift.jobs.draft import Draft
 from chipshift.jobs.dtypes import dtype_of
 from chipshift.jobs.job import Given
 from chipshift.jobs.python_tree import Unknown
-from chipshift.jobs.readers.optimizer_name import OPTIMIZERS
+from chipshift.jobs.readers.optimizer_name import put_optimizer_named
 from chipshift.jobs.settings import Sheet
 from chipshift.jobs.source import Source
 from chipshift.models.model import Attention, DenseMlp, Layer, Model
@@ -85,8 +85,6 @@ QUIET = (
 )
 """Keys of train.py and sample.py that change neither time nor memory, and forks' like them."""
 
-KINDS = (("moonlight", "muon"), *OPTIMIZERS)
-
 
 def _optimizer(sheet: Sheet) -> None:
     """AdamW, or what a fork's key names; one that is not known is said."""
@@ -96,14 +94,8 @@ def _optimizer(sheet: Sheet) -> None:
         del sheet.settings["optimizer"]
     keys = ("optimizer_type", "optimizer_name", "algorithm", "optimizer")
     named = sheet.text(*keys, into="optimizer")
-    if named is None:
-        return
-    kind = next((name for part, name in KINDS if part in named.value.lower()), None)
-    if kind is not None:
-        sheet.draft.put("optimizer", Given(kind, named.file, named.line))
-        return
-    why = f"{named.value[:40]} is not known: AdamW's work and moments are taken"
-    sheet.draft.assume("optimizer", "adamw", why)
+    if named is not None:
+        put_optimizer_named(sheet.draft, named, "optimizer")
 
 
 KEYS = ("block_size", "batch_size", "gradient_accumulation_steps", "n_layer", "n_head", "n_embd")

@@ -172,5 +172,5 @@ def _optimizer(sheet: Sheet) -> None:
     draft.assume("moments", gradients, why)
     name = sheet.text("optimizer.optimizer_factory.name", into="optimizer")
     if name is not None:
-        put_optimizer_named(draft, name)
+        put_optimizer_named(draft, name, "optimizer.optimizer_factory.name")
     sheet.flag("fused_optimizer", "optimizer.optimizer_factory.torch_adam_is_fused")

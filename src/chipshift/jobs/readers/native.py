@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Mapping
 from pathlib import Path, PurePosixPath
 from typing import TYPE_CHECKING, Any
@@ -11,10 +12,12 @@ from chipshift.jobs.context import Context
 from chipshift.jobs.draft import Draft
 from chipshift.jobs.exact_model import decode_model
 from chipshift.jobs.job import Flag, Given, Understood
+from chipshift.jobs.optimizers import moments_named
 from chipshift.jobs.overrides import Overrides, typed
 from chipshift.jobs.settings import Setting
 from chipshift.jobs.source import Source
 from chipshift.jobs.toml_lines import key_lines, parse
+from chipshift.jobs.words import checked_word
 from chipshift.models.adapters import Adapters
 from chipshift.models.model import Model
 
@@ -102,7 +105,7 @@ def validated(tree: Mapping[str, Any], file: str, lines: Mapping[str, int]) -> N
     from chipshift.jobs.readers.native_schema import NativeJob
 
     try:
-        return NativeJob.model_validate(tree)
+        return _worded(NativeJob.model_validate(tree), file, lines)
     except ValidationError as error:
         found_wrong = error.errors(include_url=False)
     # A key that is missing under its name often stands there under another: say that one first.
@@ -119,7 +122,34 @@ def validated(tree: Mapping[str, Any], file: str, lines: Mapping[str, int]) -> N
     quoted = isinstance(given, str) and first["type"].startswith(("int", "float", "bool"))
     found = repr(given)[:60] if quoted else str(given)[:60]  # '4096' is no number
     message = first["msg"].removeprefix("Input should be ")
-    raise InputError(f"{where}: {key} is {found}; expected {message}")
+    words = re.findall(r"'([^']*)'", message) if first["type"] == "literal_error" else []
+    hint = nearest(given.lower(), words) if isinstance(given, str) else ""
+    raise InputError(f"{where}: {key} is {found or repr('')}; expected {message}{hint}")
+
+
+WORDS = (("", "name", "name"), ("job", "optimizer", "optimizer"), ("job", "stack", "stack"),
+         ("plan", "remat", "remat"), ("machine", "name", "machine"))  # fmt: skip
+"""(table, key, field of a job) of words that the schema has no list of: see jobs/words.py."""
+
+
+def _worded(table: NativeJob, file: str, lines: Mapping[str, int]) -> NativeJob:
+    """The same tables with every word in the spelling that the rest of the program has.
+
+    Raises:
+        InputError: a word that its field has not, with the nearest.
+    """
+    for name, key, field in WORDS:
+        place = getattr(table, name) if name else table
+        if place is None or key not in place.model_fields_set or getattr(place, key) is None:
+            continue
+        dotted = f"{name}.{key}" if name else key
+        line = lines.get(dotted)
+        said = f"{file if line is None else f'{file}:{line}'}: {dotted}"
+        narrow = moments_named(getattr(place, key)) if key == "optimizer" else None
+        if narrow and "moments" not in table.precision.model_fields_set:
+            table.precision = table.precision.model_copy(update={"moments": narrow})
+        setattr(place, key, checked_word(field, getattr(place, key), said))
+    return table
 
 
 def _siblings(location: list[str]) -> list[str]:

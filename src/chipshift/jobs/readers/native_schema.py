@@ -10,6 +10,10 @@ from typing import Annotated, Any, Literal
 
 from pydantic import BaseModel, ConfigDict, Field
 
+from chipshift.jobs.optimizers import OPTIMIZERS
+from chipshift.jobs.remats import REMATS
+from chipshift.jobs.words import STACKS
+
 MOST = 10**12
 Dtype = Literal["fp32", "tf32", "bf16", "fp16", "fp8", "int8", "int4", "fp4", "mxfp4", "nvfp4"]
 Master = Literal[
@@ -53,8 +57,11 @@ class JobTable(_Table):
     tokens_per_step: int | None = Field(
         default=None, ge=1, le=MOST, description="In place of sequences_per_step"
     )
-    optimizer: str = Field(default="adamw", description="adamw, adafactor, sgd, muon ...")
-    stack: str = Field(default="other", description="Framework: torchtitan, megatron, maxtext ...")
+    optimizer: str = Field(default="adamw", description=f"One of {', '.join(OPTIMIZERS)}")
+    stack: str = Field(
+        default="other",
+        description=f"Framework, @YY.MM for a release: one of {', '.join(STACKS)}",
+    )
     task: Literal["pretrain", "sft", "lora"] = "pretrain"
     trainable_fraction: float = Field(
         default=1.0, gt=0, le=1, description="Share of parameters trained"
@@ -122,7 +129,7 @@ class PlanTable(_Table):
     )
     remat: str = Field(
         default="none",
-        description="none, selective, full, full:N/M, a MaxText policy, offload:...",
+        description=f"One of {', '.join(REMATS)}; full:N/M; custom:saved=A+B,offload=C",
     )
     optimizer_sharding: Literal["none", "zero1", "zero2"] = "none"
     schedule: Literal["1f1b", "interleaved", "gpipe", "zero_bubble"] = "1f1b"

@@ -16,6 +16,7 @@ from chipshift.jobs.draft import Draft
 from chipshift.jobs.job import Assumed, Given
 from chipshift.jobs.plan import of_some
 from chipshift.jobs.readers.hf_args import put_model_named
+from chipshift.jobs.readers.optimizer_name import put_optimizer_named
 from chipshift.jobs.readers.torchtitan_command import run_script
 from chipshift.jobs.readers.torchtitan_pipeline import put_pipeline
 from chipshift.jobs.settings import Setting, Sheet, flatten
@@ -298,7 +299,7 @@ def _optimizer(sheet: Sheet) -> None:
     draft = sheet.draft
     name = sheet.text("optimizer.name", into="optimizer")
     if name:
-        draft.put("optimizer", Given(name.value.lower(), name.file, name.line))
+        put_optimizer_named(draft, name, "optimizer.name")
     draft.assume("optimizer", "adamw", "torchtitan's default optimizer")
     moments = sheet.text("optimizer.state_dtype", into="dtype of the moments", choices=DTYPES)
     if moments:  # of forks: torchtitan's own moments have the dtype of the weights

@@ -59,7 +59,7 @@ def read(source: Source, context: Context) -> Draft:
     sheet.flag("activation_offload", "enable_activation_offloading")
     name = sheet.text("optimizer._component_", into="optimizer")
     if name is not None:
-        put_optimizer_named(draft, Given(name.value.rsplit(".", 1)[-1], name.file, name.line))
+        put_optimizer_named(draft, name, "optimizer._component_")
     sheet.flag("fused_optimizer", "optimizer.fused")
     _parallel(sheet)
     loss = sheet.text("loss._component_", into="loss")

@@ -1,0 +1,198 @@
+"""Words of a job: each is one of its field's choices, or a sentence, in every command."""
+
+from pathlib import Path
+
+import pytest
+
+from chipshift.estimate.stack import stack
+from chipshift.jobs.optimizers import OPTIMIZERS, low_rank, moments_named, optimizer_named
+from chipshift.jobs.read import read_job
+from chipshift.jobs.remats import REMATS
+from chipshift.jobs.words import STACKS, checked_word
+from chipshift.parallel.remat import POLICIES
+from tests.cli.call import NATIVE, call
+
+from . import cases, more_cases
+
+WRONG = (
+    ("optimizer", "sgdd", "sgd"),
+    ("stack", "maxtextt", "maxtext"),
+    ("remat", "ful", "full"),
+    ("remat", "custom:saved=qkw", "qkv"),
+    ("machine", "h100x*8", "h100"),
+    ("task", "sftt", "sft"),
+    ("loss", "dpoo", "dpo"),
+    ("reference", "bsae", "base"),
+    ("schedule", "1f1bb", "1f1b"),
+    ("optimizer_sharding", "zero3", "zero2"),
+    ("cp_kind", "ringg", "ring"),
+    ("compute", "bf61", "bf16"),
+    ("weights", "fp23", "fp32"),
+    ("master", "nonee", "none"),
+    ("gather", "bf1", "bf16"),
+)
+"""(field, a word that it has not, the nearest that it has)."""
+
+PLACES = {
+    "optimizer": "job", "stack": "job", "task": "job", "loss": "job", "reference": "job",
+    "remat": "plan", "schedule": "plan", "optimizer_sharding": "plan", "cp_kind": "plan",
+    "compute": "precision", "weights": "precision", "master": "precision", "gather": "precision",
+    "machine": "machine",
+}  # fmt: skip
+"""Table of the native format that holds a field."""
+
+
+@pytest.mark.parametrize(("field", "word", "meant"), WRONG)
+@pytest.mark.parametrize("command", [("read",), ("assess", "--to", "v6e")], ids=["read", "assess"])
+def test_a_wrong_word_of_set_names_the_flag_and_the_nearest(
+    command: tuple[str, ...], field: str, word: str, meant: str
+) -> None:
+    found = call(*command, NATIVE, "--set", f"{field}={word}")
+    assert found.code == 2 and found.out == "", found
+    assert f"--set {field}" in found.err and word in found.err, found.err
+    assert "expected " in found.err and f"did you mean '{meant}'" in found.err, found.err
+
+
+@pytest.mark.parametrize(("field", "word", "meant"), WRONG)
+def test_a_wrong_word_of_a_native_file_names_its_line(
+    tmp_path: Path, field: str, word: str, meant: str
+) -> None:
+    key = "name" if field == "machine" else field
+    tables = {
+        "job": ["seq_len = 64", "sequences_per_step = 8"],
+        "plan": [],
+        "precision": [],
+        "machine": [],
+    }
+    tables[PLACES[field]].append(f'{key} = "{word}"')
+    rows = ["chipshift = 1", 'model = {preset = "llama-3.1-8b"}']
+    for table, keys in tables.items():
+        rows += [f"[{table}]", *keys]
+    file = tmp_path / "job.toml"
+    file.write_text("\n".join(rows))
+    found = call("read", str(file))
+    line = rows.index(f'{key} = "{word}"') + 1
+    assert found.code == 2 and found.out == "", found
+    assert f"job.toml:{line}: {PLACES[field]}.{key}" in found.err and word in found.err, found.err
+    assert "expected " in found.err and f"did you mean '{meant}'" in found.err, found.err
+
+
+@pytest.mark.parametrize("field", sorted(PLACES))
+def test_an_empty_word_is_none(field: str) -> None:
+    if field in ("gather", "reference"):
+        return  # "" is gather's default, and no reference's is None
+    found = call("read", NATIVE, "--set", f"{field}=")
+    assert found.code == 2 and f"--set {field}" in found.err, found
+
+
+@pytest.mark.parametrize(
+    ("field", "written", "word"),
+    [
+        ("optimizer", "SGD", "sgd"),
+        ("optimizer", "AdamW", "adamw"),
+        ("stack", "MaxText@26.08", "maxtext@26.08"),
+        ("compute", "torch.bfloat16", "bf16"),
+        ("remat", "full:12/32", "full:12/32"),
+        ("machine", "16*p5.48xlarge", "16*p5.48xlarge"),
+    ],
+)
+def test_a_word_in_another_spelling_is_the_same(field: str, written: str, word: str) -> None:
+    assert checked_word(field, written) == word
+
+
+@pytest.mark.parametrize("release", ["", "abc", "26.", "-1", "26.04.x"])
+def test_a_stacks_release_is_a_number(release: str) -> None:
+    found = call("read", NATIVE, "--set", f"stack=megatron@{release}")
+    assert found.code == 2 and "megatron@26.04" in found.err, found
+
+
+def test_lists_of_words_are_those_that_the_estimate_knows() -> None:
+    assert set(REMATS) == set(POLICIES)
+    for name in STACKS:
+        assert stack(name, "h100").name == name
+
+
+OF_FRAMEWORKS = {
+    # Transformers' OptimizerNames, axolotl's and bitsandbytes' additions
+    "adamw_torch": "adamw", "adamw_torch_fused": "adamw", "adamw_torch_npu_fused": "adamw",
+    "adamw_torch_xla": "adamw", "adamw_apex_fused": "adamw", "adamw_anyprecision": "adamw",
+    "adamw_torch_4bit": "adamw", "adamw_bnb_8bit": "adamw", "paged_adamw_32bit": "adamw",
+    "schedule_free_adamw": "adamw", "schedule_free_sgd": "sgdm", "stable_adamw": "adamw",
+    "ademamix_8bit": "ademamix", "paged_ademamix_32bit": "ademamix", "lion_32bit": "lion",
+    "paged_lion_8bit": "lion", "rmsprop_bnb_32bit": "rmsprop", "adagrad": "adagrad",
+    "grokadamw": "grokadamw", "lomo": "lomo", "adalomo": "adalomo", "adafactor": "adafactor",
+    "optimi_adamw": "adamw", "ao_adamw_fp8": "adamw", "came_pytorch": "came", "muon": "muon",
+    # DeepSpeed, Megatron-LM, NeMo, llm-foundry, MaxText, Levanter, nanotron, by class path
+    "OneBitAdam": "adamw", "ZeroOneAdam": "adamw", "OneBitLamb": "lamb", "FusedAdam": "adamw",
+    "deepspeed.ops.adam.DeepSpeedCPUAdam": "adamw", "dist_muon": "muon", "adaptive_muon": "muon",
+    "megatron_fused_adam": "adamw", "distributed_fused_adam": "adamw", "decoupled_lionw": "lion",
+    "decoupled_adamw": "adamw", "clip_lion": "lion", "adam_pax": "adamw", "sophia-h": "sophia",
+    "adamW": "adamw", "bitsandbytes.optim.PagedAdamW8bit": "adamw", "torch.optim.SGD": "sgd",
+    "torch.optim.NAdam": "nadam",
+}  # fmt: skip
+
+
+@pytest.mark.parametrize(("name", "ours"), OF_FRAMEWORKS.items())
+def test_an_optimizer_by_each_frameworks_name(name: str, ours: str) -> None:
+    assert optimizer_named(name) == ours
+    assert ours in OPTIMIZERS
+
+
+@pytest.mark.parametrize("name", ["", "sgdd", "adamwx", "mars", "dion", "w8bit", "optimizer", "."])
+def test_other_names_are_no_optimizers(name: str) -> None:
+    assert optimizer_named(name) is None
+
+
+def test_what_a_name_says_of_the_moments() -> None:
+    assert moments_named("paged_adamw_8bit") == "int8"
+    assert moments_named("adamw_torch_4bit") == "int4"
+    assert moments_named("rmsprop_bnb_32bit") is None
+    assert low_rank("galore_adamw_8bit_layerwise") == "adamw"
+    assert low_rank("galore") is None and low_rank("adamw") is None
+
+
+@pytest.mark.parametrize("written", ["job", "set"])
+def test_eight_bit_moments_go_with_the_optimizers_name(tmp_path: Path, written: str) -> None:
+    name = "adamw_8bit" if written == "job" else "adamw"
+    text = (
+        'chipshift = 1\nmodel = {preset = "llama-3.1-8b"}\n'
+        f'[job]\nseq_len = 64\nsequences_per_step = 8\noptimizer = "{name}"\n'
+    )
+    (tmp_path / "job.toml").write_text(text)
+    laid = {"optimizer": "adamw8bit"} if written == "set" else {}
+    job = read_job([str(tmp_path / "job.toml")], overrides=laid)
+    assert (job.optimizer.value, job.precision.value.moments) == ("adamw", "int8")
+
+
+FOREIGN = {
+    "transformers": (cases.TRL_SFT, "adamw_torch_fused"),
+    "nanotron": (more_cases.NANOTRON, "adamW"),
+    "torchtitan": (more_cases.TITAN + '\n[optimizer]\nname = "AdamW"\n', "AdamW"),
+    "torchtune": (cases.TORCHTUNE, "torch.optim.AdamW"),
+    "maxtext": (more_cases.MAXTEXT_YAML + "\nopt_type: adamw\n", "adamw"),
+    "deepspeed": (cases.DEEPSPEED.replace("{", '{"optimizer": {"type": "AdamW"},', 1), "AdamW"),
+}  # fmt: skip
+
+
+@pytest.mark.parametrize("form", sorted(FOREIGN))
+@pytest.mark.parametrize(
+    ("name", "said"),
+    [("sgdd", "did you mean 'sgd'"), ("Shampooish", "two moments"), ("galore_adamw", "low rank")],
+)
+def test_an_unknown_optimizer_of_a_framework_is_said(
+    tmp_path: Path, form: str, name: str, said: str
+) -> None:
+    text, known = FOREIGN[form]
+    assert text.count(known) >= 1
+    file = tmp_path / "job"
+    file.write_text(text.replace(known, name))
+    beside = {"model": "llama-3.1-8b", "overrides": {"seq_len": "64", "sequences_per_step": "512",
+                                                     "devices": "8"}}  # fmt: skip
+    if form != "deepspeed":
+        beside = {}
+    job = read_job([str(file)], **beside)  # type: ignore[arg-type]
+    assert job.optimizer.value == "adamw"
+    assumed = [why for what, _, why in job.assumed if what == "optimizer"]
+    left = [entry for entry in job.ignored if entry.matters and name in entry.why]
+    assert len(assumed) == 1 and name in assumed[0] and said in assumed[0]
+    assert len(left) == 1 and said in left[0].why and left[0].line is not None
