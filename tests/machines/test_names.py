@@ -187,7 +187,7 @@ def test_a_count_of_gpus_takes_the_largest_domain_that_divides_it(key: str, chip
         ("h100*999999999", "above the 1,000,000"),
         ("h10*8", "did you mean 'h100'"),
         ("v6f-256", "no chip is called 'v6f-256'"),
-        ("v3*128", "no chip is called 'v3'; did you mean 'v4'? (known: a100, h100,"),
+        ("v3*128", "no chip is called 'v3'; did you mean 'v4'? (expected one of a100, h100,"),
         ("h100-8", "not a cloud's name"),
         ("p5.24xlarge", "no chip is called 'p5.24xlarge'; did you mean 'p5.48xlarge'?"),
         ("p4d.24xlarge*2", "did you mean 'p4de.24xlarge'?"),  # 40 GB: another chip
