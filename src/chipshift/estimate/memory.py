@@ -7,7 +7,8 @@ from typing import Any
 
 import numpy as np
 
-from chipshift.estimate.backward import backward, gathered_at_loss
+from chipshift.estimate.backward import Working, backward, gathered_at_loss
+from chipshift.estimate.beside import beside, stranded
 from chipshift.estimate.columns import Choice, Columns
 from chipshift.estimate.cuts import (
     Params,
@@ -17,7 +18,6 @@ from chipshift.estimate.cuts import (
     state,
     weight_cuts,
 )
-from chipshift.estimate.idle import host_s
 from chipshift.estimate.planned import (
     PLANNED,
     TOGETHER,
@@ -31,7 +31,7 @@ from chipshift.estimate.planned import (
 )
 from chipshift.estimate.setting import Setting
 from chipshift.estimate.stage import device_params, heaviest_kind
-from chipshift.estimate.work import Times, absent, plus
+from chipshift.estimate.work import absent, plus
 from chipshift.models.count import head_params, params_embedding
 from chipshift.parallel import memory, schedule
 from chipshift.parallel.remat import Policy
@@ -96,151 +96,154 @@ def _weights(s: Setting, params: Params, cuts: tuple[Number, Number]) -> Number:
     return rename(own, "policy_bytes") + rename(frozen, "reference_bytes")
 
 
+@dataclass(frozen=True)
+class _Place:
+    """One stage at one moment, and what of it the parts share.
+
+    Attributes:
+        name: of both, in a derivation.
+        last: the last stage (head, logits), not the first (embedding, most in flight).
+        counts: its layers, by kind.
+        params: of a device, before they are cut over its replicas.
+        working: one layer's backward pass, where it is counted moment by moment.
+    """
+
+    name: str
+    last: bool
+    moment: Moment
+    counts: list[Number]
+    params: Params
+    working: Working | None
+
+    @property
+    def planned(self) -> bool:
+        return self.moment in PLANNED
+
+
 def _stage_parts(s: Setting, c: Columns, choice: Choice, policy: Policy, counts: list[Number],
                  w: Any, *, last: bool, moment: Moment) -> dict[str, Number]:  # fmt: skip
-    """Bytes by part on the first stage (embedding, most in flight) or the last (head, logits)."""
-    stage = f"{moment.name}{'last' if last else 'first'}_stage"
-    held_params = _params(s, c, counts, last)
-    dense = rename(held_params.dense, f"{stage}_params")
-    experts = rename(held_params.experts, f"{stage}_expert_params")
-    params = Params(dense, experts, held_params.whole)
-    weights_by = weight_cuts(c)
-    b = s.bytes
-    kept = memory.optimizer_bytes_per_param(b.master, b.moments, b.moments_per_param) * s.trainable
-    one_stage = np.where(c.pp > 1, 0.0, 1.0)
-    flying = (
-        np.where(c.pp > 1, _last_in_flight(choice, c), 1.0)
-        if last
-        else schedule.in_flight(choice.schedule, c.pp, c.vpp, c.accumulation)
-    )
-    flying = rename(flying, f"{stage}_in_flight")
-    stored = stored_bytes(s, policy, counts, w.layers, flying)
-    alone = float(plain(s.stack.layer_moments)) > 0
-    working = backward(s, c, policy, w) if moment.backward and alone else None
-    if working:
-        stored = stored + rename(working.around + working.feed_forward, "layer_backward_bytes")
-    elif moment.backward:
-        stored = stored + _working(s, policy, w)
-    if moment in PLANNED and moment.loss:
-        stream = rename(w.tokens * s.model.d_model / w.sp, "stream_elements")
-        beside_logits = memory.working_bytes(0.0, stream, s.stack.streams_at_loss)
-        stored = stored + rename(beside_logits, "streams_at_loss_bytes")
-        if alone:
-            stored = stored + gathered_at_loss(w.tokens, s.model.d_model, w.sp)
-    activations = rename(stored, f"{stage}_activations_bytes")
-    tokens_logits = w.tokens if last else w.tokens * one_stage
-    if not moment.loss:
-        tokens_logits = tokens_logits * 0.0
-    logits = memory.logits_bytes(
-        tokens_logits, s.model.logits, c.tp, logit_bytes(s, c, weights_by[0]), s.loss_chunks
-    )
-    if not absent(plus(s.policy_forwards, s.reference_forwards)):
-        beside = memory.logits_bytes(
-            tokens_logits, s.model.logits, c.tp, s.bytes.activations, s.loss_chunks
-        )
-        logits = rename(logits, "policy_logits_bytes") + rename(beside, "forward_logits_bytes")
-    logits = rename(logits, f"{stage}_logits_bytes")
-    gathered = _gathered(s, c, *weights_by, moment)
-    if moment in PLANNED and moment.backward:
-        gathered = gathered + head_held(s, c, weights_by[0], w.tokens)
-    if moment in PLANNED and moment.loss:
-        gathered = plus(gathered, heads_at_loss(s, c, weights_by[0]))
-    if working:
-        wide = reduced_whole(s, c, weights_by[0])
-        gathered = (
-            gathered if absent(wide) else gathered + memory.beyond(wide, working.feed_forward)
-        )
-    gathered = rename(gathered, f"{moment.name}gathered_bytes")
-    groups = sum(np.where(g > 1, 1.0, 0.0) for g in (c.tp, c.cp, c.ep, c.pp, c.dp * c.fsdp))
-    live = _live_gradients(s, c, moment)
-    each: Number = b.gradients * live
-    if working and one_copy(s, choice):  # a microbatch's own are of the bf16 weights it reads
-        each = np.where(c.dp > 1, each - (b.gradients - b.gathered), each)
-    gradient_bytes = rename(each * s.trainable, "gradient_bytes_per_param")
-    context = s.stack.context_bytes + s.stack.workspace_bytes
-    context = plus(context, s.stack.pool_bytes)
-    if moment in PLANNED:
-        read = params if one_copy(s, choice) else params_of_layers(s, c, counts)
-        context = context + rename(cast(s, c, read, weights_by), "cast_bytes")
-    cuts = held_cuts(s, c, choice)
-    summed = _summed(s, c, counts, params, cuts.gradients) if working else params
-    gradients = state("gradients", summed, gradient_bytes, cuts.gradients)
-    if moment in TOGETHER:
-        whole = _made_late(s, c, params, cuts.gradients, activations + logits)
-        gradients = plus(gradients, whole)
-    held = _beside(s, c, choice, dense / weights_by[0] + experts / weights_by[1], w.tokens)
-    stranded = _stranded(s, c, choice, policy, counts, w)
+    """Bytes by part on the first stage or on the last."""
+    at = _place(s, c, policy, counts, w, last, moment)
+    by, cuts = weight_cuts(c), held_cuts(s, c, choice)
+    activations = _activations(s, c, choice, policy, w, at)
+    logits = _logits(s, c, w.tokens, at)
+    gathered = _whole(s, c, w.tokens, at)
+    sharded = at.params.dense / by[0] + at.params.experts / by[1]
+    held = beside(s, c, choice, sharded, w.tokens)
     gathered = plus(gathered, held.wide)
     if not absent(held.flat):
         gathered = gathered + memory.beyond(held.flat, activations + logits)
+    gradients = _gradients(s, c, choice, at, activations + logits)
     parts = {
-        "weights": _weights(s, params, cuts.weights),
+        "weights": _weights(s, at.params, cuts.weights),
         "gradients": plus(gradients, held.buckets),
-        "optimizer": state("optimizer", params, kept, cuts.optimizer),
+        "optimizer": state("optimizer", at.params, optimizer_each(s), cuts.optimizer),
         "activations": activations,
         "logits": logits,
         "collectives": gathered,
-        "overhead": plus(memory.overhead_bytes(
-            context, s.stack.comm_buffer_bytes, groups,
-            plus(s.stack.fragmentation, s.stack.margin_share),
-            activations + logits + gathered,
-        ), stranded),
-    }  # fmt: skip
-    return {name: rename(part, f"{stage}_{name}_bytes") for name, part in parts.items()}
+        "overhead": plus(
+            _overhead(s, c, choice, at, activations + logits + gathered),
+            stranded(s, c, choice, policy, counts, w),
+        ),
+    }
+    return {name: rename(part, f"{at.name}_{name}_bytes") for name, part in parts.items()}
 
 
-@dataclass(frozen=True)
-class _Beside:
-    """Bytes of a stage beside state and activations; 0.0 where the stack has no such thing.
-
-    Attributes:
-        buckets: that gradients are summed from.
-        flat: that updated weights are gathered through, after the activations are gone.
-        wide: activations of full width, kept throughout.
-    """
-
-    buckets: Number
-    flat: Number
-    wide: Number
+def _place(s: Setting, c: Columns, policy: Policy, counts: list[Number], w: Any, last: bool,
+           moment: Moment) -> _Place:  # fmt: skip
+    name = f"{moment.name}{'last' if last else 'first'}_stage"
+    held = _params(s, c, counts, last)
+    dense = rename(held.dense, f"{name}_params")
+    experts = rename(held.experts, f"{name}_expert_params")
+    alone = moment.backward and float(plain(s.stack.layer_moments)) > 0
+    working = backward(s, c, policy, w) if alone else None
+    return _Place(name, last, moment, counts, Params(dense, experts, held.whole), working)
 
 
-def _beside(s: Setting, c: Columns, choice: Choice, params: Number, tokens: Number) -> _Beside:
-    """What stacks of PyTorch's DDP and plain tensor parallelism hold beside."""
-    st, trained = s.stack, params * s.trainable
-    replicas = memory.gradient_replicas(c.dp, c.fsdp, c.cp)
-    buckets: Number = 0.0
-    flat: Number = 0.0
-    if not absent(st.bucket_copy_bytes):
-        buckets = memory.bucket_bytes(trained, st.bucket_copy_bytes, replicas)
-    if not absent(st.flat_gather_bytes) and choice.optimizer_sharding != "none":
-        flat = memory.flat_gather_bytes(trained, st.flat_gather_bytes, replicas)
-    wide: Number = 0.0
-    if not absent(st.wide_tensors):
-        wide = memory.wide_bytes(tokens, s.model.d_model, st.wide_tensors, c.tp)
-    return _Beside(buckets, flat, wide)
+def _activations(s: Setting, c: Columns, choice: Choice, policy: Policy, w: Any, at: _Place
+                 ) -> Number:  # fmt: skip
+    """What is stored between the passes, and what the moment's own pass works on."""
+    flying = (
+        np.where(c.pp > 1, _last_in_flight(choice, c), 1.0)
+        if at.last
+        else schedule.in_flight(choice.schedule, c.pp, c.vpp, c.accumulation)
+    )
+    flying = rename(flying, f"{at.name}_in_flight")
+    stored = stored_bytes(s, policy, at.counts, w.layers, flying)
+    if at.working:
+        own = rename(at.working.around + at.working.feed_forward, "layer_backward_bytes")
+        stored = stored + own
+    elif at.moment.backward:
+        stored = stored + _working(s, policy, w)
+    if at.planned and at.moment.loss:
+        stream = rename(w.tokens * s.model.d_model / w.sp, "stream_elements")
+        beside_logits = memory.working_bytes(0.0, stream, s.stack.streams_at_loss)
+        stored = stored + rename(beside_logits, "streams_at_loss_bytes")
+        if float(plain(s.stack.layer_moments)) > 0:
+            stored = stored + gathered_at_loss(w.tokens, s.model.d_model, w.sp)
+    return rename(stored, f"{at.name}_activations_bytes")
 
 
-def _stranded(s: Setting, c: Columns, choice: Choice, policy: Policy, counts: list[Number],
-              w: Any) -> Number:  # fmt: skip
-    """Bytes of gathered activations that the allocator may not hand out again yet.
+def _logits(s: Setting, c: Columns, tokens: Number, at: _Place) -> Number:
+    """The head's outputs and their gradient, and those of one pass without gradient beside."""
+    if not at.last:
+        tokens = tokens * np.where(c.pp > 1, 0.0, 1.0)
+    if not at.moment.loss:
+        tokens = tokens * 0.0
+    each = logit_bytes(s, c, weight_cuts(c)[0])
+    logits = memory.logits_bytes(tokens, s.model.logits, c.tp, each, s.loss_chunks)
+    if not absent(plus(s.policy_forwards, s.reference_forwards)):
+        own = memory.logits_bytes(tokens, s.model.logits, c.tp, s.bytes.activations, s.loss_chunks)
+        logits = rename(logits, "policy_logits_bytes") + rename(own, "forward_logits_bytes")
+    return rename(logits, f"{at.name}_logits_bytes")
 
-    A collective on a stream of its own reads them: the further the host runs ahead of the device,
-    the more of them are asked for before the first is done with.
-    """
-    if absent(s.stack.stranded_tensors):
-        return 0.0
-    device: Number = 0.0
-    launches: Number = 0.0
-    for one, count in zip(w.layers, counts, strict=False):
-        forward = Times()
-        for times in one.forward.values():
-            forward = forward + times
-        device = plus(device, (forward + one.input_grad + one.weight_grad).total * count)
-        launches = launches + s.stack.ops_per_layer * count
-    host = host_s(s, c, choice, policy, launches, sum(counts[1:], counts[0]))
-    ahead = rename(memory.share_ahead(host, device, c.pp), "share_ahead")
-    whole = memory.wide_bytes(w.tokens, s.model.d_model, s.stack.stranded_tensors, c.tp)
-    return rename(ahead * whole, "stranded_bytes")
+
+def _whole(s: Setting, c: Columns, tokens: Number, at: _Place) -> Number:
+    """Weights that are gathered from their shards, and gradients that are still whole."""
+    by, moment = weight_cuts(c), at.moment
+    gathered = _gathered(s, c, *by, moment)
+    if at.planned and moment.backward:
+        gathered = gathered + head_held(s, c, by[0], tokens)
+    if at.planned and moment.loss:
+        gathered = plus(gathered, heads_at_loss(s, c, by[0]))
+    if at.working:
+        wide = reduced_whole(s, c, by[0])
+        if not absent(wide):
+            gathered = gathered + memory.beyond(wide, at.working.feed_forward)
+    return rename(gathered, f"{moment.name}gathered_bytes")
+
+
+def _gradients(s: Setting, c: Columns, choice: Choice, at: _Place, freed: Number) -> Number:
+    """Gradients alive at the moment; ``freed``: bytes that a late backward pass frees first."""
+    b, params = s.bytes, at.params
+    each: Number = b.gradients * _live_gradients(s, c, at.moment)
+    if at.working and one_copy(s, choice):  # a microbatch's own are of the bf16 weights it reads
+        each = np.where(c.dp > 1, each - (b.gradients - b.gathered), each)
+    each = rename(each * s.trainable, "gradient_bytes_per_param")
+    cuts = held_cuts(s, c, choice).gradients
+    summed = _summed(s, c, at.counts, params, cuts) if at.working else params
+    gradients = state("gradients", summed, each, cuts)
+    if at.planned:
+        return gradients
+    return plus(gradients, _made_late(s, c, params, cuts, freed))
+
+
+def _overhead(s: Setting, c: Columns, choice: Choice, at: _Place, moving: Number) -> Number:
+    """The context, buffers of the groups, and what the allocator loses of ``moving`` bytes."""
+    groups = sum(np.where(g > 1, 1.0, 0.0) for g in (c.tp, c.cp, c.ep, c.pp, c.dp * c.fsdp))
+    context = s.stack.context_bytes + s.stack.workspace_bytes
+    context = plus(context, s.stack.pool_bytes)
+    if at.planned:
+        read = at.params if one_copy(s, choice) else params_of_layers(s, c, at.counts)
+        context = context + rename(cast(s, c, read, weight_cuts(c)), "cast_bytes")
+    lost = plus(s.stack.fragmentation, s.stack.margin_share)
+    return memory.overhead_bytes(context, s.stack.comm_buffer_bytes, groups, lost, moving)
+
+
+def optimizer_each(s: Setting) -> Number:
+    """Bytes of optimizer state a parameter: the master copy and the moments of what is trained."""
+    b = s.bytes
+    return memory.optimizer_bytes_per_param(b.master, b.moments, b.moments_per_param) * s.trainable
 
 
 def update_bytes(s: Setting, c: Columns, choice: Choice, counts: list[Number], tokens: Number
@@ -252,16 +255,15 @@ def update_bytes(s: Setting, c: Columns, choice: Choice, counts: list[Number], t
     """
     params = _params(s, c, counts, last=False)
     by, cuts, b = weight_cuts(c), held_cuts(s, c, choice), s.bytes
-    kept = memory.optimizer_bytes_per_param(b.master, b.moments, b.moments_per_param) * s.trainable
     gradients = b.gradients * s.trainable
-    beside = _beside(s, c, choice, params.dense / by[0] + params.experts / by[1], tokens)
+    around = beside(s, c, choice, params.dense / by[0] + params.experts / by[1], tokens)
     held = (
         _weights(s, params, cuts.weights)
         + state("gradients", params, gradients, cuts.gradients)
-        + state("optimizer", params, kept, cuts.optimizer)
+        + state("optimizer", params, optimizer_each(s), cuts.optimizer)
         + s.stack.workspace_bytes
     )
-    for more in (beside.buckets, beside.flat, beside.wide):
+    for more in (around.buckets, around.flat, around.wide):
         held = plus(held, more)
     return rename(held, "update_bytes")
 
