@@ -24,7 +24,6 @@ from chipshift.validate.free import (
     KINDS,
     MIN_MODELS,
     MIN_RUNS,
-    PLATFORMS,
     Free,
     free_of,
     scopes_of,
@@ -163,7 +162,6 @@ def steps(fit: Fit, x: np.ndarray) -> list[tuple[Free, str, str, float, str]]:
             "chip": f"on {key.value}",
             "release": f"of {fit.stack} from {key.value}",
             "family_release": f"on {key.value.replace('@', ' from ')}",
-            "platform_release": f"on {key.value.replace('@', ' from ')}",
         }[key.scope]
         runs = f"{key.runs} runs of {key.models} models {where}"
         held = abs(step) < 0.05 * key.sd
@@ -213,7 +211,7 @@ def write(fit: Fit, x: np.ndarray) -> str:
         one = {
             ("family", value.partition("@")[0]): found
             for (scope, value), found in lines.items()
-            if scope in ("family_release", "platform_release") and value.endswith(f"@{since}")
+            if scope == "family_release" and value.endswith(f"@{since}")
         }
         own = lines.get(("release", since), []) + by_hand_lines(SINCE.get(fit.stack, {}).get(since))
         if own or one:
@@ -236,7 +234,7 @@ def tables(lines: Lines, under: str) -> list[str]:
     out = []
     for (scope, value), found in sorted(lines.items()):
         if scope in ("kind", "family", "chip"):
-            chips = ", ".join(f'"{name}"' for name in (KINDS | FAMILIES | PLATFORMS).get(value, ()))
+            chips = ", ".join(f'"{name}"' for name in (KINDS | FAMILIES).get(value, ()))
             out += [f"[{under}{'chip' if scope == 'chip' else 'family'}.{value}]"]
             out += [f"chips = [{chips}]"] if scope != "chip" else []
             out += [*sorted(found), ""]

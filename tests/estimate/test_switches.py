@@ -35,9 +35,11 @@ def test_a_job_that_switches_nothing_takes_the_stack_as_it_stands() -> None:
     assert constants() == stack("megatron@25.11", "h100")
 
 
-def test_the_hybrid_dispatcher_sorts_on_the_way() -> None:
-    assert float(constants("fp8").permute_row_s) > 0
-    assert float(constants("fp8", expert_kernels="deepep").permute_row_s) > 0
+def test_rows_of_8_bit_experts_behind_an_all_to_all_take_time_of_their_own() -> None:
+    behind = constants("fp8", expert_kernels="alltoall")
+    assert float(behind.permute_row_s) == float(behind.alltoall_row_s) > 0
+    assert float(constants("fp8").permute_row_s) == 0
+    assert float(constants("fp8", expert_kernels="deepep").permute_row_s) == 0
     assert float(constants("fp8", expert_kernels="hybridep").permute_row_s) == 0
     assert float(constants("bf16", expert_kernels="alltoall").permute_row_s) == 0
 
@@ -61,14 +63,21 @@ def test_switches_are_megatrons_alone() -> None:
 
 @pytest.mark.parametrize(
     ("switch", "value"),
-    [("fused_experts", "True"), ("fp8_head", "True"), ("fp8_attention", "True"),
-     ("expert_kernels", "hybridep")],
-)  # fmt: skip
+    [("fused_experts", "True"), ("fp8_head", "True"), ("fp8_attention", "True")],
+)
 def test_each_switch_saves_time(switch: str, value: str) -> None:
     def step_s(**on: str) -> float:
         return float(estimate(job("fp8", **on), PLAN, NODE, stack="megatron@25.11").step_time_s)
 
     assert step_s(**{switch: value}) < step_s()
+
+
+def test_the_hybrid_dispatcher_saves_the_time_of_an_all_to_all() -> None:
+    def step_s(dispatcher: str) -> float:
+        asked = job("fp8", expert_kernels=dispatcher)
+        return float(estimate(asked, PLAN, NODE, stack="megatron@25.11").step_time_s)
+
+    assert step_s("hybridep") < step_s("alltoall")
 
 
 def test_biases_of_experts_are_added_to_each_of_their_rows() -> None:

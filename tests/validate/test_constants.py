@@ -99,7 +99,7 @@ def test_no_more_of_the_expert_exchange_is_hidden_than_compute_stands_beside_it(
     assert beside_exchange(3.0, 8.0, 1.0) == 3.0
 
 
-def test_an_unfused_sort_takes_its_time_for_each_row() -> None:
+def test_rows_that_take_time_beside_their_bytes_add_it() -> None:
     # 2 ms of passes and 4,096 tokens to 8 experts each, 0.2 µs a row: 6.55 ms
     assert sorted_by_rows(2e-3, 4096 * 8, 2e-7) == pytest.approx(8.5536e-3)
 

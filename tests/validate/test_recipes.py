@@ -4,7 +4,8 @@ from __future__ import annotations
 
 import itertools
 
-from chipshift.validate.recipes import recipe_of, recipes
+from chipshift.validate.case import Case
+from chipshift.validate.recipes import degrees_run, misprints, recipe_of, recipes
 
 from .test_records import case
 
@@ -48,3 +49,38 @@ def test_a_run_of_a_release_takes_its_recipes_switches() -> None:
     assert one.remats == ("none",)
     before = case(notes="", source="NVIDIA/Megatron-LM:README.md@abc", model=MOE)
     assert not before.job.flags
+
+
+def bridge(release: str, **row: object) -> Case:
+    """A run of Qwen3-30B in 8 bits scaled by tensor on 16 H100, of a table of Megatron-Bridge."""
+    source = "NVIDIA-NeMo/Megatron-Bridge:docs/performance-summary.md@abc"
+    given = {"chip_key": "h100", "n_chips": 16, "dtype": "fp8", "dtype_class": "fp8",
+             "global_batch": 1024, "tokens_per_step": 1024 * 4096}  # fmt: skip
+    return case(notes=f"NeMo {release}", source=source, framework=f"Megatron-Bridge {release}",
+                model=MOE, remat_class=None, **(given | row))  # fmt: skip
+
+
+def test_a_misprinted_plan_is_the_recipes() -> None:
+    # 26.02.01 prints 26.02's plan; its recipe, and 26.04's table, have no pipeline and ep = 16
+    printed = {"dp": 8, "tp": 1, "pp": 2, "vpp": 12, "ep": 8}
+    told = bridge("26.02.01", parallelism=printed, microbatch=1)
+    assert (told.plan.dp, told.plan.pp, told.plan.vpp, told.plan.ep) == (16, 1, 1, 16)
+    assert told.plan.accumulation == 64  # 1,024 sequences over 16 replicas of 1
+    assert "its table misprints it" in {fill[2].partition(": ")[2] for fill in told.inferred}
+    other = bridge("26.02.01", parallelism=printed | {"vpp": 6}, microbatch=1)
+    assert (other.plan.dp, other.plan.pp, other.plan.vpp, other.plan.ep) == (8, 2, 6, 8)
+
+
+def test_a_microbatch_can_be_the_misprint() -> None:
+    degrees = {"dp": 8, "tp": 1, "pp": 2, "vpp": 24, "ep": 8}
+    told = bridge("25.11", parallelism=degrees, microbatch=2)
+    assert (told.plan.microbatch, told.plan.vpp) == (1, 12)
+
+
+def test_misprints_and_what_ran_name_the_same_degrees_and_differ() -> None:
+    for one in misprints():
+        assert one.printed.keys() == one.ran.keys(), one
+        assert all(one.printed[key] != one.ran[key] for key in one.printed), one
+        asked = (one.model, one.chip, one.precision, one.release)
+        assert degrees_run(*asked, one.printed) == one.ran
+        assert degrees_run(*asked, one.ran) == {}

@@ -39,7 +39,9 @@ class Stack:
         expert_bias_passes: passes over the outputs of routed experts with biases, to add these
             where no kernel of the experts does it on the way.
         permute_row_elements: what moving a row takes beside its elements, as so many more of them.
-        permute_row_s: what moving a row takes in seconds where the sort is not fused.
+        permute_row_s: seconds that moving a row to its expert takes beside its passes.
+        alltoall_row_s: the same for rows of 8-bit experts that a plain all-to-all sends
+            (estimate/switches.py); what takes it is not known.
         backward_memory_factor: memory-bound traffic of the backward pass over the forward's.
         cast_passes: passes over a matmul's operands to make their fp8 copies and scales.
         host_s_per_op: host time to launch one op; it paces the device where the ops are shorter.
@@ -154,6 +156,7 @@ class Stack:
     dcn_scale: float = 0.0
     permute_row_elements: float = 0.0
     permute_row_s: float = 0.0
+    alltoall_row_s: float = 0.0
     expert_bias_passes: float = 0.0
     norm_passes: float = 4.0
     rope_passes: float = 2.0

@@ -12,16 +12,13 @@ from chipshift.estimate.stack import Stack
 from chipshift.jobs.job import TrainJob
 
 WIDE = ("bf16", "fp16", "fp32", "tf32")
-FUSED_SORT = "hybridep"
-"""The dispatcher whose kernels sort tokens on the way (DeepEP's hybrid branch, README)."""
 
 
 def switched(constants: Stack, job: TrainJob) -> Stack:
     """Megatron's constants with what a job switches on.
 
-    - ``expert_kernels`` ``hybridep``: the sort is part of the dispatch, so that rows take no time
-      of their own; nor do they in bf16, whose rows are not padded to blocks for 8-bit matmuls.
-      ``alltoall`` sends a token to each of its experts, not once to a place.
+    - ``expert_kernels`` ``alltoall`` sends a token to each of its experts, not once to a place; in
+      8 bits its rows take time of their own beside their bytes.
     - ``fused_experts``: one kernel makes both matmuls of the experts, their activation, its 8-bit
       copy and the biases.
     - ``fp8_attention``, ``fp8_head``: attention, and the LM head, in 8 bits.
@@ -29,11 +26,10 @@ def switched(constants: Stack, job: TrainJob) -> Stack:
     """
     on = {(flag.kind, flag.value) for flag in job.flags}
     given: dict[str, float] = {}
-    dispatched = {value for kind, value in on if kind == "expert_kernels"}
-    if FUSED_SORT in dispatched or (dispatched and job.precision.value.compute in WIDE):
-        given["permute_row_s"] = 0.0
-    if "alltoall" in dispatched:
+    if ("expert_kernels", "alltoall") in on:
         given["ep_once_per_place"] = 0.0
+        if job.precision.value.compute not in WIDE:
+            given["permute_row_s"] = constants.alltoall_row_s
     if ("fused_experts", "True") in on:
         given |= {"fused_experts": 1.0, "expert_bias_passes": 0.0}
     if ("fp8_head", "True") in on:

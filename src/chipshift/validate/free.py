@@ -29,13 +29,6 @@ FAMILIES: dict[str, tuple[str, ...]] = {
 }
 """Chips of one architecture, whose kernels are the same programs."""
 
-PLATFORMS: dict[str, tuple[str, ...]] = {
-    "hgx": ("h100", "h200", "b200", "b300"),
-    "nvl72": ("gb200", "gb300"),
-}
-"""Chips in hosts of eight, and in racks of one NVLink domain, where frameworks send tokens to their
-experts by other programs."""
-
 KINDS: dict[str, tuple[str, ...]] = {
     "gpu": ("a100", "h100", "h200", "b200", "b300", "gb200", "gb300",
             "mi300x", "mi325x", "mi350x", "mi355x"),
@@ -52,9 +45,9 @@ class Free:
         name: field of ``Stack``.
         prior: where the stack's value is held, ``sd`` how firmly, in its log (share: log-odds).
         share: it lies between 0 and 1.
-        spread: by scope (``kind``, ``family``, ``chip``, ``release``, ``family_release``,
-            ``platform_release``), how firmly the factors are held at 1, in the same logs. A
-            release's factor is over the release before it.
+        spread: by scope (``kind``, ``family``, ``chip``, ``release``, ``family_release``),
+            how firmly the factors are held at 1, in the same logs. A release's factor is over the
+            release before it.
         eras: releases (``26.06``), or those of one family (``blackwell@25.11``), at which it may
             move; () = at each of its stack's ``ERAS``.
         priors: steps from ``prior`` that are known beforehand, by chip or release, with what says
@@ -83,7 +76,7 @@ def group_of(chip: str, groups: Mapping[str, tuple[str, ...]]) -> str:
     return next((name for name, chips in groups.items() if chip in chips), "")
 
 
-ROUTED = ("grouped_scale", "permute_passes", "permute_row_s")
+ROUTED = ("grouped_scale", "permute_passes")
 """Constants of layers with routed experts."""
 
 
@@ -101,6 +94,7 @@ def touches(name: str, case: Case) -> bool:
         "cast_passes": narrow,
         "mxfp8_scale": compute == "mxfp8",
         "fp8_attention_scale": ("fp8_attention", "True") in said(case),
+        "alltoall_row_s": narrow and ("expert_kernels", "alltoall") in said(case),
         "collective_scale": plan.dp * plan.fsdp > 1,
         "comm_tax": plan.dp * plan.fsdp > 1,
         "dcn_scale": case.machine.count("*") > 0 and ":" in case.machine,
@@ -120,7 +114,6 @@ def scopes_of(case: Case) -> dict[str, tuple[str, ...]]:
     A release takes the factors of every release up to it, so that each stands on the one before.
     """
     own, kind = group_of(case.chip, FAMILIES), group_of(case.chip, KINDS)
-    platform = group_of(case.chip, PLATFORMS)
     mine = era(case)
     reached = tuple(e for e in ERAS.get(case.stack, ())[1:] if e <= mine)
     return {
@@ -129,7 +122,6 @@ def scopes_of(case: Case) -> dict[str, tuple[str, ...]]:
         "chip": (case.chip,),
         "release": reached,
         "family_release": tuple(f"{own}@{e}" for e in reached) if own else (),
-        "platform_release": tuple(f"{platform}@{e}" for e in reached) if platform else (),
     }
 
 
@@ -174,10 +166,6 @@ _FA2_WHY = (
 )
 _FA2 = {"h100": (-0.56, _FA2_WHY), "h200": (-0.44, _FA2_WHY)}
 _HOST = "CUDA graphs from 26.06 on (Megatron-Bridge's release notes)"
-_UNFUSED = (
-    "Megatron-Bridge's recipes (github.com/NVIDIA-NeMo/Megatron-Bridge, scripts/performance) give "
-    "GB200 and GB300 the fused dispatcher from 25.11 on, hosts of eight step by step by 26.04"
-)
 _PIPELINE = "the repaired pipeline engine does not stall"
 _NETWORK = (
     "the sweep's own bandwidths, 1 GiB gathered over n ranks: 0.04 ms for each rank beside the "
@@ -209,9 +197,8 @@ _MEGATRON = (
     Free("grouped_scale", 0.9, 0.15, spread={"family": 0.1, "chip": 0.1, "family_release": 0.5},
          eras=("blackwell@25.09",)),
     Free("permute_passes", 3.0, 1.25, spread={"family_release": 0.75}),
-    Free("permute_row_s", 1e-10, 0.05, spread={"platform_release": 0.5},
-         eras=("hgx@25.11", "hgx@26.02.01"),
-         priors={"hgx@25.11": (5.7, _UNFUSED), "hgx@26.02.01": (-5.7, _UNFUSED)}),
+    # one access to memory for each row, 1 µs, as many at once as an H100 has processors: 8 ns; wide
+    Free("alltoall_row_s", 8e-9, 1.5),
     Free("tp_overlap", 0.4, 0.2, share=True),
     Free("ep_overlap", 0.15, 0.2, share=True),
     Free("ep_overlap_interleaved", 0.6, 0.5, share=True, spread={"release": 0.6}),

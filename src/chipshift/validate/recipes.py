@@ -2,15 +2,20 @@
 
 A run of NeMo's containers from 25.11 on is one of Megatron-Bridge's recipes; how that recipe sends
 tokens to experts, whether it replays CUDA graphs and what it recomputes stands in its code
-(``data/megatron_recipes.csv``), by model, chip, precision and release.
+(``data/megatron_recipes.csv``), by model, chip, precision and release. Where the table of a release
+prints other degrees than the recipe of its tag, and the table of the next release prints the
+recipe's, the first is a misprint (mostly of the release before) and the recipe was run
+(``data/megatron_misprints.csv``, whole: every carried run was compared with the recipe of its tag).
 """
 
 from __future__ import annotations
 
 import csv
 import functools
+from collections.abc import Mapping
 from dataclasses import dataclass
 from importlib import resources
+from typing import Any
 
 from chipshift.jobs.job import Flag
 
@@ -96,3 +101,49 @@ def recipe_of(model: str, chip: str, precision: str, release: str) -> Recipe | N
     """The recipe that a run of a NeMo container was, where the table knows it."""
     found = (one for one in recipes() if one.holds(model, chip, precision, release))
     return next(found, None)
+
+
+@dataclass(frozen=True)
+class Misprint:
+    """Degrees that a release's table of runs prints, and those that its recipe ran with."""
+
+    model: str
+    chip: str
+    precision: str
+    release: str
+    printed: Mapping[str, int]
+    ran: Mapping[str, int]
+
+
+@functools.cache
+def misprints() -> tuple[Misprint, ...]:
+    """Every line of the table."""
+    file = resources.files("chipshift.validate") / "data" / "megatron_misprints.csv"
+    rows = csv.DictReader(file.read_text("utf8").splitlines())
+    return tuple(
+        Misprint(row["model"], row["chip"], row["precision"], row["release"],
+                 _degrees(row["printed"]), _degrees(row["ran"]))
+        for row in rows
+    )  # fmt: skip
+
+
+def _degrees(text: str) -> dict[str, int]:
+    """``pp=2+vpp=12`` as numbers by name."""
+    return {key: int(value) for key, _, value in (part.partition("=") for part in text.split("+"))}
+
+
+def degrees_run(
+    model: str, chip: str, precision: str, release: str, printed: Mapping[str, Any]
+) -> Mapping[str, int]:
+    """Degrees that a run had in place of those that its table prints; none where it is right.
+
+    Args:
+        printed: ``tp``, ``cp``, ``pp``, ``vpp``, ``ep`` and ``microbatch`` of the record.
+    """
+    asked = (model, chip, precision, release)
+    for one in misprints():
+        if (one.model, one.chip, one.precision, one.release) == asked and all(
+            printed.get(key) == value for key, value in one.printed.items()
+        ):
+            return one.ran
+    return {}

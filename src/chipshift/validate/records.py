@@ -16,7 +16,7 @@ from chipshift.models.model import Model, MoeMlp
 from chipshift.validate.case import Case, Measured, Skip, fill
 from chipshift.validate.gaps import Inferred, completed
 from chipshift.validate.plans import plan_of, planners_order, plans_to_try, sequences
-from chipshift.validate.recipes import Recipe, recipe_of
+from chipshift.validate.recipes import Recipe, degrees_run, recipe_of
 from chipshift.validate.rows import (
     Row,
     compute_of,
@@ -58,6 +58,7 @@ def to_case(row: Row, file: str = "", line: int | None = None) -> Case | Skip:
     why = _unusable(row)
     if why:
         return Skip(id_, why)
+    row = _as_run(row, inferred)
     model = model_of(row)
     plan = plan_of(row, model, inferred)
     plans = plans_to_try(row, model, plan)
@@ -209,10 +210,32 @@ def _flags(row: Row, file: str, line: int | None) -> tuple[Flag, ...]:
 
 def _recipe(row: Row) -> Recipe | None:
     """NVIDIA's recipe that a pretraining run of Megatron-Bridge was."""
-    if row["stack"] != "megatron" or row["task"] != "pretrain":
-        return None
+    return recipe_of(*_recipe_keys(row)) if _runs_recipes(row) else None
+
+
+def _runs_recipes(row: Row) -> bool:
+    return bool(row["stack"] == "megatron" and row["task"] == "pretrain")
+
+
+def _recipe_keys(row: Row) -> tuple[str, str, str, str]:
+    """Model, chip, precision and release, as the tables of recipes name them."""
     name, chip = str(row["model"]["name"]).lower(), str(row["chip_key"])
-    return recipe_of(name, chip, compute_of(row), release_of(row))
+    return name, chip, compute_of(row), release_of(row)
+
+
+def _as_run(row: Row, inferred: Inferred) -> Row:
+    """A record with the degrees of its recipe where its table misprints them."""
+    if not _runs_recipes(row):
+        return row
+    degrees = dict(row["parallelism"])
+    ran = degrees_run(*_recipe_keys(row), degrees | {"microbatch": row.get("microbatch")})
+    if not ran:
+        return row
+    for key, value in ran.items():
+        fill(inferred, key, str(value), "the recipe's: its table misprints it")
+    degrees |= {key: value for key, value in ran.items() if key != "microbatch"}
+    del degrees["dp"]  # it takes what the others leave of the devices
+    return {**row, "parallelism": degrees, "microbatch": ran.get("microbatch", row["microbatch"])}
 
 
 def cases(rows: Iterable[Case | Skip]) -> list[Case]:
