@@ -172,3 +172,101 @@ def test_any_values_give_a_model_or_one_sentence(
         assert sum(n for _, n in model.layers) == model.n_layers == len(model.layer_order)
         assert 0 <= params_embedding(model) <= params(model)
         assert params_active(model) <= params(model)
+
+
+@pytest.mark.parametrize("kind", ["gemma3", "llama4"])
+def test_a_tower_that_the_config_does_not_tell_is_said_to_be_left_out(kind: str) -> None:
+    text = {**LLAMA, "num_hidden_layers": 1, "num_local_experts": 2, "intermediate_size_mlp": 128}
+    model = read_config({"model_type": kind, "text_config": text})
+    assert model.towers == () and model.architecture == kind
+    assert dict(model.defaults)["vision_config"] == "none, the language model alone"
+
+
+OLD_LLAVA: dict[str, Any] = {
+    # liuhaotian/llava-v1.5-7b: Vicuna's keys at the top, its tower by name
+    "architectures": ["LlavaLlamaForCausalLM"],
+    "model_type": "llava",
+    "hidden_size": 4096,
+    "intermediate_size": 11008,
+    "num_hidden_layers": 32,
+    "num_attention_heads": 32,
+    "num_key_value_heads": 32,
+    "vocab_size": 32000,
+    "tie_word_embeddings": False,
+    "mm_hidden_size": 1024,
+    "mm_projector_type": "mlp2x_gelu",
+    "mm_vision_tower": "openai/clip-vit-large-patch14-336",
+}
+
+
+def test_llavas_own_config_names_its_tower() -> None:
+    # Vicuna 7B; maps 1024 → 4096 → 4096 with biases; CLIP ViT-L/14 at 336 pixels: 577 positions
+    # and a class token of 1024, patches of 3 · 14², 24 layers of 12 · 1024² + 13 · 1024, two norms
+    tower = 577 * 1024 + 1024 + 3 * 14**2 * 1024 + 24 * (12 * 1024**2 + 13 * 1024) + 4 * 1024
+    maps = 1024 * 4096 + 4096 + 4096**2 + 4096
+    model = read_config(OLD_LLAVA)
+    assert tower == 303_507_456
+    assert params(model) == 6_738_415_616 + maps + tower
+    assert model.towers[0].tokens == 577
+
+
+def test_llavas_own_config_over_other_language_models() -> None:
+    mistral = {**OLD_LLAVA, "model_type": "llava_mistral", "num_key_value_heads": 8}
+    mistral |= {"architectures": ["LlavaMistralForCausalLM"], "intermediate_size": 14336}
+    mistral |= {"mm_patch_merge_type": "spatial_unpad", "mm_projector_type": "linear"}
+    # Mistral 7B with 32,000 words; one map with its bias; a vector for the end of a row of patches
+    expected = 7_241_732_096 + (1024 * 4096 + 4096) + 4096 + 303_507_456
+    assert params(read_config(mistral)) == expected
+    small = {**OLD_LLAVA, "mm_vision_tower": "openai/clip-vit-large-patch14"}
+    # 256 patches of an image of 224 pixels in place of 576
+    assert params(read_config(OLD_LLAVA)) - params(read_config(small)) == (576 - 256) * 1024
+
+
+@pytest.mark.parametrize(
+    ("key", "value", "said"),
+    [
+        ("mm_vision_tower", "google/siglip-so400m-patch14-384", "clip-vit-large-patch14-336"),
+        ("mm_projector_type", "cabstractor", "linear or mlp2x_gelu"),
+    ],
+)
+def test_llavas_other_towers_are_named(key: str, value: str, said: str) -> None:
+    with pytest.raises(InputError) as caught:
+        read_config({**OLD_LLAVA, key: value})
+    assert f"{key} is '{value}'" in str(caught.value) and said in str(caught.value)
+
+
+REFINED_WEB: dict[str, Any] = {
+    # tiiuae/falcon-7b before transformers knew it; the 40B says n_head_kv too
+    "architectures": ["RWForCausalLM"],
+    "model_type": "RefinedWebModel",
+    "hidden_size": 4544,
+    "n_layer": 32,
+    "n_head": 71,
+    "multi_query": True,
+    "parallel_attn": True,
+    "bias": False,
+    "alibi": False,
+    "vocab_size": 65024,
+}
+
+
+def test_falcon_under_its_first_name() -> None:
+    # 32 layers of queries and output 2 · 4544², one key and value head of 64, a feed-forward of
+    # 8 · 4544² and one norm; the last norm; words
+    layer = 2 * 4544**2 + 2 * 64 * 4544 + 8 * 4544**2 + 2 * 4544
+    small = 32 * layer + 2 * 4544 + 65024 * 4544
+    assert params(read_config(REFINED_WEB)) == small == 6_921_720_704
+    large = {"hidden_size": 8192, "n_layer": 60, "n_head": 128, "n_head_kv": 8}
+    # 8 key and value heads of 64, two norms side by side
+    layer = 2 * 8192**2 + 2 * 8 * 64 * 8192 + 8 * 8192**2 + 4 * 8192
+    whole = 60 * layer + 2 * 8192 + 65024 * 8192
+    assert params(read_config({**REFINED_WEB, "model_type": "RefinedWeb", **large})) == whole
+    unnamed = {k: v for k, v in REFINED_WEB.items() if k != "model_type"}
+    assert params(read_config(unnamed)) == small
+
+
+def test_an_unknown_architectures_numbers_are_found_under_text_config() -> None:
+    text = {key: LLAMA[key] for key in LLAMA if key not in ("model_type", "vocab_size")}
+    with pytest.raises(InputError) as caught:
+        read_config({"model_type": "gemma9", "text_config": text})
+    assert "; --set model.vocab_size=N reads" in str(caught.value)

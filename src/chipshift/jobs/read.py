@@ -70,7 +70,7 @@ def _read(paths: Sequence[str], model: str | Model | None, overrides: dict[str, 
 def _unknown_config(sources: Sequence[Source]) -> Mapping[str, Any]:
     """The keys of a config of no known architecture among the files; none where there is none."""
     from chipshift.jobs.json_lines import parse
-    from chipshift.models.hf import knows
+    from chipshift.models.hf import knows, numbers_of
 
     for source in sources:
         try:
@@ -78,7 +78,7 @@ def _unknown_config(sources: Sequence[Source]) -> Mapping[str, Any]:
         except InputError:
             continue  # the reading of the files says what is wrong
         if isinstance(tree, dict) and not knows(tree):
-            return tree
+            return numbers_of(tree)
     return {}
 
 

@@ -37,6 +37,8 @@ LARGEST_BYTES = 16 * 1024 * 1024
 """Configs above this are refused: published ones are below a tenth of it."""
 
 FAMILIES: dict[str, Callable[[Fields], Model]] = {
+    "RefinedWeb": gpt.refined_web,
+    "RefinedWebModel": gpt.refined_web,
     "arcee": kin.arcee,
     "bamba": hybrid.bamba,
     "bart": seq2seq.bart,
@@ -89,7 +91,10 @@ FAMILIES: dict[str, Callable[[Fields], Model]] = {
     "llama4": multimodal.llama4,
     "llama4_text": moe.llama4_text,
     "llava": multimodal.llava,
+    "llava_llama": multimodal.llava,
+    "llava_mistral": multimodal.llava,
     "llava_next": multimodal.llava_next,
+    "llava_qwen": multimodal.llava,
     "mamba": hybrid.mamba,
     "mamba2": hybrid.mamba2,
     "minimax": hybrid.minimax,
@@ -150,6 +155,10 @@ CLASSES: dict[str, str] = {
     "Llama4ForCausalLM": "llama4_text",
     "GPT2LMHeadModel": "gpt2",
     "GPTBigCodeForCausalLM": "gpt_bigcode",
+    "LlavaLlamaForCausalLM": "llava_llama",
+    "LlavaMistralForCausalLM": "llava_mistral",
+    "LlavaQwenForCausalLM": "llava_qwen",
+    "RWForCausalLM": "RefinedWebModel",
 }
 """``model_type`` by class name, where the one is not the other in capitals."""
 
@@ -219,6 +228,12 @@ def knows(values: Mapping[str, Any]) -> bool:
     return "_class_name" in values or _kind(values) in FAMILIES
 
 
+def numbers_of(values: Mapping[str, Any]) -> Mapping[str, Any]:
+    """The keys of an unknown architecture's language model: those under ``text_config`` too."""
+    text = values.get("text_config")
+    return {**text, **values} if isinstance(text, Mapping) else values
+
+
 def _kind(values: Mapping[str, Any]) -> str:
     """The model type: the one stated where it is read here, else the one its class name spells."""
     kind = values.get("model_type")
@@ -246,8 +261,9 @@ def _family(c: Fields) -> Callable[[Fields], Model]:
             f"{c.file}: neither model_type nor architectures is given;"
             f" expected a model_type out of {', '.join(sorted(FAMILIES))}"
         )
-    lacks = [f"--set model.{key}=N" for key in STATED if not c.has(key)]
-    flags = " ".join(lacks or [f"--set model.{STATED[0]}={c.values[STATED[0]]}"])
+    told = numbers_of(c.values)
+    lacks = [f"--set model.{key}=N" for key in STATED if told.get(key) is None]
+    flags = " ".join(lacks or [f"--set model.{STATED[0]}={told[STATED[0]]}"])
     raise InputError(
         f"{c.file}: the architecture {found!r} is not known{nearest(found, list(FAMILIES))};"
         f" {flags} reads it as a plain gated decoder by its numbers"

@@ -164,6 +164,11 @@ def falcon(c: Fields) -> Model:
     )
 
 
+def refined_web(c: Fields) -> Model:
+    """Falcon under its first name: the 40B and its kin say how many keys their heads share."""
+    return falcon(c.having(new_decoder_architecture=c.has("n_head_kv")))
+
+
 def mpt(c: Fields) -> Model:
     """MPT as transformers builds it: norms without biases, no biases at all."""
     width = d_model(c) * c.count("expansion_ratio", default=4, most=1000)

@@ -6,6 +6,7 @@ Shapes and defaults as transformers 5.24 builds them.
 
 from __future__ import annotations
 
+import re
 from collections.abc import Callable
 from dataclasses import replace
 from math import prod
@@ -14,7 +15,7 @@ from chipshift.errors import nearest
 from chipshift.models.families import deepseek, gemma, hybrid, llama, moe, vision
 from chipshift.models.families.blocks import attention, classic, feed_forward, heads_of, linear
 from chipshift.models.families.decoder import MOST_LAYERS, n_layers, runs
-from chipshift.models.fields import Fields
+from chipshift.models.fields import Default, Fields
 from chipshift.models.model import Conv, Layer, Model, Projection, Tower
 
 TEXTS: dict[str, Callable[[Fields], Model]] = {
@@ -100,9 +101,52 @@ def joined(
     )
 
 
+CLIP_LARGE = {
+    "hidden_size": 1024,
+    "intermediate_size": 4096,
+    "num_hidden_layers": 24,
+    "num_attention_heads": 16,
+    "patch_size": 14,
+    "num_channels": 3,
+}
+NAMED_TOWERS: dict[str, dict[str, int]] = {
+    "clip-vit-large-patch14": {**CLIP_LARGE, "image_size": 224},
+    "clip-vit-large-patch14-336": {**CLIP_LARGE, "image_size": 336},
+}
+"""Vision towers that LLaVA's own configs name: their shapes by OpenAI's configs."""
+
+
 def llava(c: Fields) -> Model:
-    """LLaVA 1.5: two linear maps between tower and language model."""
-    return _llava(c, loose=False)
+    """LLaVA 1.5: two linear maps between tower and language model; LLaVA's own configs too."""
+    return _llava_own(c) if c.has("mm_vision_tower") else _llava(c, loose=False)
+
+
+def _llava_own(c: Fields) -> Model:
+    """LLaVA's own config: a language model's keys at the top, the tower by its name.
+
+    Raises:
+        InputError: a tower or a projector that is not known here.
+    """
+    named = c.text("mm_vision_tower")
+    tower_name = named.rsplit("/", 1)[-1].lower()
+    if tower_name not in NAMED_TOWERS:
+        known = tuple(NAMED_TOWERS)
+        expected = f"one of {', '.join(known)}{nearest(tower_name, known)}, or --model"
+        raise c.wrong("mm_vision_tower", f"{expected} with the language model alone")
+    tower = vision.clip_tower(
+        replace(c, values=NAMED_TOWERS[tower_name], section="mm_vision_tower")
+    )
+    kind = c.text("mm_projector_type", default="linear")
+    deep = re.fullmatch(r"mlp(\d)x_gelu", kind)
+    if kind != "linear" and deep is None:
+        raise c.wrong("mm_projector_type", "linear or mlp2x_gelu")
+    spelt = f"{c.values.get('model_type')} {c.values.get('architectures')}".lower()
+    base = next((one for one in ("mistral", "qwen2", "qwen") if one in spelt), "llama")
+    text = TEXTS["qwen2" if base == "qwen" else base](c)
+    inputs = [tower.d_model, *[text.d_model] * (int(deep.group(1)) - 1 if deep else 0)]
+    maps = tuple(linear(f"projector.{i}", width, text.d_model) for i, width in enumerate(inputs))
+    loose = text.d_model * ("unpad" in c.text("mm_patch_merge_type", default="flat"))
+    return joined(c, text, tower, maps, tied=False, loose=loose)
 
 
 def llava_next(c: Fields) -> Model:
@@ -131,11 +175,17 @@ def paligemma(c: Fields) -> Model:
     return joined(c, text, tower, (linear("projector", tower.d_model, outputs),), tied=True)
 
 
+def _alone(c: Fields, text: Model) -> Model:
+    """The language model of a config that tells no tower; that none is counted is said."""
+    c.defaults.append(Default("vision_config", "none, the language model alone"))
+    return replace(text, architecture=c.text("model_type", default=text.architecture))
+
+
 def gemma3(c: Fields) -> Model:
     """Gemma 3: pooled patches, a norm and one map; without a tower, the language model alone."""
     text = gemma.gemma3_text(c.part("text_config"))
     if not c.has("vision_config"):
-        return replace(text, architecture="gemma3")
+        return _alone(c, text)
     tower = vision.siglip_tower(c.part("vision_config"))
     pooled = max((tower.tokens or 1) // c.count("mm_tokens_per_image", default=256), 1)
     maps = (linear("projector", tower.d_model, text.d_model, bias=False, every=pooled),)
@@ -171,7 +221,7 @@ def llama4(c: Fields) -> Model:
     """Llama 4: rotary tower, pixel shuffle and two maps, one map into the language model."""
     text = moe.llama4_text(c.part("text_config"))
     if not c.has("vision_config"):
-        return replace(text, architecture="llama4")
+        return _alone(c, text)
     v = c.part("vision_config").having(
         hidden_size=768, num_hidden_layers=34, num_attention_heads=16, intermediate_size=5632
     )
