@@ -309,21 +309,29 @@ cfg.model = convert_to_distillation_provider(cfg.model, teacher_cfg.model, None)
 """
 
 
-def test_a_teacher_is_said_with_its_size_and_sets_nothing_of_the_student(tmp_path: Path) -> None:
+def test_a_teacher_is_counted_and_sets_nothing_of_the_student(tmp_path: Path) -> None:
     job = read(tmp_path, DISTILL)
     assert job.model.n_layers == 16  # Llama 3.2 1B; the teacher has 28
     assert job.plan is not None and job.plan.value.microbatch == 1
-    why = said(job)["teacher"]
-    # 3.2127 B parameters of 2 bytes; the student has 1.2358 B less 96,256 rows of 2048 that the
-    # null tokenizer's vocabulary has not: 3.2127 / (3 × 1.0387) of its step
-    assert "meta-llama/Llama-3.2-3B" in why and "6.43 GB" in why and "103%" in why
+    assert job.teacher is not None and job.teacher.name == "llama-3.2-3b"
+    # 3,212,749,824 parameters less the rows of 3072 that the null tokenizer's vocabulary has not
+    assert params(job.teacher) == 3_212_749_824 - (128256 - 32000) * 3072
+    assert "teacher" not in said(job)
 
 
-def test_a_teacher_of_no_known_model_is_said_too(tmp_path: Path) -> None:
+def test_a_teacher_of_no_known_model_is_said_with_what_counts_it(tmp_path: Path) -> None:
     text = DISTILL.replace("meta-llama/Llama-3.2-3B", "someone/Other").replace(
         "teacher_cfg = llama32_3b_pretrain_config()", "teacher_cfg = make()"
     )
-    assert said(read(tmp_path, text))["teacher"].endswith("not counted: someone/Other")
+    job = read(tmp_path, text)
+    assert job.teacher is None
+    assert "someone/Other is no shipped model; --set teacher=PATH" in said(job)["teacher"]
+    told = read(tmp_path, text, teacher="llama-3.1-8b")
+    assert told.teacher is not None and told.teacher.n_layers == 32
+    assert "teacher" not in said(told)
+    assert read(tmp_path, DISTILL, teacher="none").teacher is None
+    with pytest.raises(InputError, match=r"'llama-3.1-9b' is not a shipped model; did you mean"):
+        read(tmp_path, DISTILL, teacher="llama-3.1-9b")
 
 
 def test_settings_of_a_teacher_in_the_yaml_beside_are_not_the_student_s(tmp_path: Path) -> None:

@@ -33,12 +33,20 @@ def test_distillation_trains_the_student(tmp_path: Path) -> None:
     text += "teacher_overrides:\n  model_name: qwen3-8b\ndistill_alpha: 0.6\n"
     job = read(tmp_path, text)
     assert value_of(job, "model.name") == "qwen3-0.6b"
+    assert job.teacher is not None and job.teacher.n_layers == 36  # Qwen3 8B
     matters = {one.key for one in job.ignored if one.matters}
-    assert {"teacher_overrides.model_name", "distill_alpha"} <= matters
+    assert not {"teacher_overrides.model_name", "distill_alpha"} & matters
+    other = read(tmp_path, text.replace("qwen3-8b", "someone-elses"))
+    assert other.teacher is None
+    assert any("someone-elses is no shipped model" in one.why for one in other.ignored)
+    scanned = read(
+        tmp_path, text.replace("distill_alpha", "  attention: dot_product\ndistill_alpha")
+    )
+    assert "teacher_overrides.attention" in {one.key for one in scanned.ignored if one.matters}
     alone = read(tmp_path, BASE.replace("model_name", "student_overrides:\n  model_name"))
     assert any(one.matters and "teacher" in one.why for one in alone.ignored)
     beforehand = read(tmp_path, text + "offline_data_dir: gs://bucket/logits\n")
-    assert not [one for one in beforehand.ignored if one.matters]
+    assert not [one for one in beforehand.ignored if one.matters] and beforehand.teacher is None
 
 
 def test_keys_that_beat_a_named_models_shape_matter(tmp_path: Path) -> None:

@@ -232,3 +232,18 @@ def test_a_word_set_over_a_file_is_one_of_the_format_s(
         ).precision.value.compute
         == "bf16"
     )
+
+
+def test_a_teacher_is_written_and_reads_back(tmp_path: Path) -> None:
+    text = (
+        'chipshift = 1\n[model]\npreset = "llama-3.2-1b"\n[teacher]\npreset = "llama-3.1-8b"\n'
+        "[job]\nseq_len = 4096\nsequences_per_step = 8\n"
+    )
+    job = read(tmp_path, text)
+    assert job.teacher is not None and job.teacher.name == "llama-3.1-8b"
+    cut = replace(job, teacher=replace(job.teacher, vocab=32000))  # no preset's own any more
+    again = read(tmp_path, to_toml(cut))
+    assert again.teacher is not None
+    assert replace(again.teacher, name="llama-3.1-8b", defaults=()) == cut.teacher
+    with pytest.raises(InputError, match=r"job.toml:5: teacher.preset: 'llama-3.1-9b' is not"):
+        read(tmp_path, text.replace("llama-3.1-8b", "llama-3.1-9b"))

@@ -99,6 +99,7 @@ def as_object(job: TrainJob) -> dict[str, Any]:
             "task": job.task,
             "loss": job.loss,
             "reference": job.reference,
+            "teacher": job.teacher.name if job.teacher else None,
             "precision": asdict(job.precision.value),
             "machine": job.machine.value if job.machine else None,
             "devices": job.devices.value if job.devices else None,

@@ -230,6 +230,10 @@ def finish(s: Setting, plan: Plan, found: Score, price: Price | None) -> Estimat
     beside = forwards_beside(s)
     if not absent(beside):
         trained = with_forwards(rename(trained, "trained_flops_per_token"), forward, beside)
+    if s.teacher is not None:
+        taught = forward_flops_per_token(s.teacher.model, s.document_len)
+        taught = rename(taught, "teacher_flops_per_token")
+        trained = with_forwards(rename(trained, "student_flops_per_token"), taught, 1.0)
     flops = rename(trained, "model_flops_per_token")
     rate = rename(throughput_per_chip(s.sequences, s.seq_len, total, chips),
                   "tokens_per_s_per_chip")  # fmt: skip

@@ -18,6 +18,7 @@ from chipshift.estimate.cuts import (
     state,
     weight_cuts,
 )
+from chipshift.estimate.passes import Stage
 from chipshift.estimate.planned import (
     PLANNED,
     TOGETHER,
@@ -42,30 +43,30 @@ Number = Any
 PARTS = ("weights", "gradients", "optimizer", "activations", "logits", "collectives", "overhead")
 
 
-def memory_parts(s: Setting, c: Columns, choice: Choice, policy: Policy, counts: list[Number],
-                 counts_last: list[Number], w: Any) -> dict[str, Number]:  # fmt: skip
+def memory_parts(s: Setting, c: Columns, choice: Choice, policy: Policy, at: Stage
+                 ) -> dict[str, Number]:  # fmt: skip
     """Bytes by part on the stage and at the moment that holds most, and their total.
 
-    The first stage is taken to hold ``counts``, the heaviest stage's layers, by kind.
+    The first stage is taken to hold the heaviest stage's layers.
     """
     moments = PLANNED if float(plain(s.stack.plans_buffers)) else TOGETHER
     most: dict[str, Number] = {}
-    for last, held in ((False, counts), (True, counts_last)):
+    for last in (False, True):
         for moment in moments:
-            one = _stage_parts(s, c, choice, policy, held, w, last=last, moment=moment)
+            one = _stage_parts(s, c, choice, policy, at, last=last, moment=moment)
             most = _larger(most, one, f"{moment.name}{'last' if last else 'first'}_stage")
     parts = {name: rename(most[name], f"{name}_bytes") for name in PARTS}
     parts["total"] = rename(_total(parts), "memory_bytes")
     return parts
 
 
-def first_stage_parts(s: Setting, c: Columns, choice: Choice, policy: Policy,
-                      counts: list[Number], w: Any) -> dict[str, Number]:  # fmt: skip
+def first_stage_parts(s: Setting, c: Columns, choice: Choice, policy: Policy, at: Stage
+                      ) -> dict[str, Number]:  # fmt: skip
     """Bytes by part on the first stage, and their total: what the job's first rank reports."""
     moments = PLANNED if float(plain(s.stack.plans_buffers)) else TOGETHER
     most: dict[str, Number] = {}
     for moment in moments:
-        one = _stage_parts(s, c, choice, policy, counts, w, last=False, moment=moment)
+        one = _stage_parts(s, c, choice, policy, at, last=False, moment=moment)
         most = _larger(most, one, f"{moment.name}first_stage")
     return most | {"total": rename(_total(most), "first_stage_bytes")}
 
@@ -87,9 +88,16 @@ def _total(parts: dict[str, Number]) -> Number:
     return whole
 
 
-def _weights(s: Setting, params: Params, cuts: tuple[Number, Number]) -> Number:
-    """Bytes of the policy's weights, and of a reference's own, which are cut as they are."""
+def _weights(s: Setting, c: Columns, params: Params, cuts: tuple[Number, Number],
+             taught: Params | None) -> Number:  # fmt: skip
+    """Bytes of the policy's weights, and of a reference's own, which are cut as they are.
+
+    A teacher's have the dtype of the student's; no optimizer shards them further.
+    """
     own = state("weights", params, s.bytes.weights, cuts)
+    if taught is not None:
+        frozen = state("teacher", taught, s.bytes.weights, weight_cuts(c))
+        own = rename(own, "student_bytes") + rename(frozen, "teacher_bytes")
     if absent(s.bytes.reference):
         return own
     frozen = state("reference", params, s.bytes.reference, cuts)
@@ -104,7 +112,7 @@ class _Place:
         name: of both, in a derivation.
         last: the last stage (head, logits), not the first (embedding, most in flight).
         counts: its layers, by kind.
-        params: of a device, before they are cut over its replicas.
+        params: of a device, before they are cut over its replicas; ``taught``: a teacher's.
         working: one layer's backward pass, where it is counted moment by moment.
     """
 
@@ -113,6 +121,7 @@ class _Place:
     moment: Moment
     counts: list[Number]
     params: Params
+    taught: Params | None
     working: Working | None
 
     @property
@@ -120,10 +129,10 @@ class _Place:
         return self.moment in PLANNED
 
 
-def _stage_parts(s: Setting, c: Columns, choice: Choice, policy: Policy, counts: list[Number],
-                 w: Any, *, last: bool, moment: Moment) -> dict[str, Number]:  # fmt: skip
+def _stage_parts(s: Setting, c: Columns, choice: Choice, policy: Policy, stage: Stage, *,
+                 last: bool, moment: Moment) -> dict[str, Number]:  # fmt: skip
     """Bytes by part on the first stage or on the last."""
-    at = _place(s, c, policy, counts, w, last, moment)
+    at, w = _place(s, c, policy, stage, last, moment), stage.work
     by, cuts = weight_cuts(c), held_cuts(s, c, choice)
     activations = _activations(s, c, choice, policy, w, at)
     logits = _logits(s, c, w.tokens, at)
@@ -135,7 +144,7 @@ def _stage_parts(s: Setting, c: Columns, choice: Choice, policy: Policy, counts:
         gathered = gathered + memory.beyond(held.flat, activations + logits)
     gradients = _gradients(s, c, choice, at, activations + logits)
     parts = {
-        "weights": _weights(s, at.params, cuts.weights),
+        "weights": _weights(s, c, at.params, cuts.weights, at.taught),
         "gradients": plus(gradients, held.buckets),
         "optimizer": state("optimizer", at.params, optimizer_each(s), cuts.optimizer),
         "activations": activations,
@@ -143,21 +152,30 @@ def _stage_parts(s: Setting, c: Columns, choice: Choice, policy: Policy, counts:
         "collectives": gathered,
         "overhead": plus(
             _overhead(s, c, choice, at, activations + logits + gathered),
-            stranded(s, c, choice, policy, counts, w),
+            stranded(s, c, choice, policy, at.counts, w),
         ),
     }
     return {name: rename(part, f"{at.name}_{name}_bytes") for name, part in parts.items()}
 
 
-def _place(s: Setting, c: Columns, policy: Policy, counts: list[Number], w: Any, last: bool,
-           moment: Moment) -> _Place:  # fmt: skip
+def _place(s: Setting, c: Columns, policy: Policy, stage: Stage, last: bool, moment: Moment
+           ) -> _Place:  # fmt: skip
+    counts = stage.last if last else stage.counts
     name = f"{moment.name}{'last' if last else 'first'}_stage"
     held = _params(s, c, counts, last)
     dense = rename(held.dense, f"{name}_params")
     experts = rename(held.experts, f"{name}_expert_params")
     alone = moment.backward and float(plain(s.stack.layer_moments)) > 0
-    working = backward(s, c, policy, w) if alone else None
-    return _Place(name, last, moment, counts, Params(dense, experts, held.whole), working)
+    working = backward(s, c, policy, stage.work) if alone else None
+    params = Params(dense, experts, held.whole)
+    return _Place(name, last, moment, counts, params, _taught(s, c, stage, last), working)
+
+
+def _taught(s: Setting, c: Columns, stage: Stage, last: bool) -> Params | None:
+    """Parameters of a distillation's teacher on the stage; None without one."""
+    if s.teacher is None or stage.teacher is None:
+        return None
+    return _params(s.teacher, c, stage.teacher.last if last else stage.teacher.counts, last)
 
 
 def _activations(s: Setting, c: Columns, choice: Choice, policy: Policy, w: Any, at: _Place
@@ -195,6 +213,11 @@ def _logits(s: Setting, c: Columns, tokens: Number, at: _Place) -> Number:
     if not absent(plus(s.policy_forwards, s.reference_forwards)):
         own = memory.logits_bytes(tokens, s.model.logits, c.tp, s.bytes.activations, s.loss_chunks)
         logits = rename(logits, "policy_logits_bytes") + rename(own, "forward_logits_bytes")
+    if s.teacher is not None:
+        own = memory.logits_bytes(
+            tokens, s.teacher.model.logits, c.tp, s.bytes.activations, s.loss_chunks
+        )
+        logits = rename(logits, "student_logits_bytes") + rename(own, "teacher_logits_bytes")
     return rename(logits, f"{at.name}_logits_bytes")
 
 
@@ -246,19 +269,18 @@ def optimizer_each(s: Setting) -> Number:
     return memory.optimizer_bytes_per_param(b.master, b.moments, b.moments_per_param) * s.trainable
 
 
-def update_bytes(s: Setting, c: Columns, choice: Choice, counts: list[Number], tokens: Number
-                 ) -> Number:  # fmt: skip
+def update_bytes(s: Setting, c: Columns, choice: Choice, stage: Stage) -> Number:
     """Bytes allocated on the first stage at the end of the optimizer step, without activations.
 
     Weights, gradients and optimizer state, the buckets and buffers beside them, the libraries'
     workspace.
     """
-    params = _params(s, c, counts, last=False)
+    params, tokens = _params(s, c, stage.counts, last=False), stage.work.tokens
     by, cuts, b = weight_cuts(c), held_cuts(s, c, choice), s.bytes
     gradients = b.gradients * s.trainable
     around = beside(s, c, choice, params.dense / by[0] + params.experts / by[1], tokens)
     held = (
-        _weights(s, params, cuts.weights)
+        _weights(s, c, params, cuts.weights, _taught(s, c, stage, last=False))
         + state("gradients", params, gradients, cuts.gradients)
         + state("optimizer", params, optimizer_each(s), cuts.optimizer)
         + s.stack.workspace_bytes

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any
 
 import numpy as np
@@ -21,12 +21,13 @@ Number = Any
 
 @dataclass(frozen=True)
 class Work:
-    """The costs that depend on the cut alone: layers by kind, and the ends."""
+    """The costs that depend on the cut alone: layers by kind, and the ends; a teacher's beside."""
 
     layers: list[LayerWork]
     ends: EndWork
     tokens: Number
     sp: Number
+    teacher: Work | None = None
 
 
 @formula(unit="tokens", source="microbatch × seq_len / cp")
@@ -46,7 +47,13 @@ def work(s: Setting, tp: Number, cp: Number, ep: Number, etp: Number, microbatch
         layer_work(layer, s.model.d_model, cut, s.kernels, s.stack, s.trainable, s.adapters)
         for layer, _ in s.model.layers
     ]
-    return Work(layers, end_work(s.model, cut, s.kernels, s.stack, s.trainable), tokens, sp)
+    ends = end_work(s.model, cut, s.kernels, s.stack, s.trainable)
+    if s.teacher is None:
+        return Work(layers, ends, tokens, sp)
+    taught = work(s.teacher, tp, cp, ep, etp, microbatch, sequence_parallel, ulysses)
+    # the embedding's time is of both directions: a forward pass is half of it
+    forward_ends = replace(taught.ends, embedding=taught.ends.embedding.times(0.5))
+    return Work(layers, ends, tokens, sp, replace(taught, ends=forward_ends))
 
 
 @dataclass(frozen=True)
@@ -57,18 +64,26 @@ class Stage:
         counts: layers of the heaviest stage, by kind.
         last: layers of the last stage, by kind.
         kept: work of the last stage's layers over the heaviest stage's.
+        teacher: the same of a distillation's teacher.
     """
 
     work: Work
     counts: list[Number]
     last: list[Number]
     kept: Number
+    teacher: Stage | None = None
 
 
 def stage(s: Setting, c: Columns, choice: Choice, w: Work) -> Stage:
-    """What the stages hold, beside the costs of a cut; remat and sharding do not change it."""
+    """What the stages hold, beside the costs of a cut; remat and sharding do not change it.
+
+    A layout is the student's: the teacher's layers are spread evenly over the same stages.
+    """
     held = held_layers(s, c, choice)
-    return Stage(w, held.counts, held.last, held.kept)
+    if s.teacher is None or w.teacher is None:
+        return Stage(w, held.counts, held.last, held.kept)
+    taught = stage(s.teacher, c, replace(choice, stage_layers=()), w.teacher)
+    return Stage(w, held.counts, held.last, held.kept, taught)
 
 
 @dataclass(frozen=True)
@@ -76,7 +91,7 @@ class Pass:
     """Times of one microbatch on the slowest stage.
 
     Attributes:
-        forward: passes without gradient (a reference's) among it.
+        forward: passes without gradient (a reference's, a teacher's) among it.
         ops, more_ops: launched by a forward pass, and by those without gradient.
         routed_s: seconds of its layers of routed experts, all their ops; experts_s: of the
             experts' own among them. 0 where there are none.
@@ -170,9 +185,14 @@ def stage_pass(s: Setting, c: Columns, at: Stage, policy: remat.Policy) -> Pass:
         ]
         chosen.append((Times(*slowest) + first).named(f"stage_{names[i]}"))
     routed, experts = rename(routed, "routed_layers_s"), rename(experts, "stage_experts_s")
-    return Pass(
+    own = Pass(
         chosen[0], chosen[1], chosen[2], chosen[3], ops, offload, routed, experts, more
     )  # fmt: skip
+    if s.teacher is None or at.teacher is None:
+        return own
+    taught = stage_pass(s.teacher, c, at.teacher, policy)
+    both = own.forward + taught.forward.named("teacher_forward")
+    return replace(own, forward=both.named("stage_forward"), more_ops=plus(more, taught.ops))
 
 
 def with_forwards(s: Setting, forward: Times, bare: Times, what: str, policy: Times | None = None

@@ -63,20 +63,26 @@ class Traffic:
         comm: collectives of one layer, by kind.
         gradient_sum, transfer: seconds of the gradient sum over dp, and of one pipeline transfer.
         pp_nodes: hosts or slices that a pipeline spans.
+        teacher: the same of a distillation's teacher, which sums no gradients.
     """
 
     comm: list[LayerTraffic]
     gradient_sum: Number
     transfer: Number
     pp_nodes: Number
+    teacher: Traffic | None = None
 
 
 @dataclass(frozen=True)
 class Ops:
-    """Times that a choice gives a row whatever the order of its axes: a microbatch, optimizer."""
+    """Times that a choice gives a row whatever the order of its axes: a microbatch, optimizer.
+
+    ``teacher`` counts the layers of a distillation's teacher on the heaviest stage, by kind.
+    """
 
     one: Pass
     optimizer: Number
+    teacher: list[Number] = field(default_factory=list)
 
 
 def traffic(s: Setting, c: Columns, choice: Choice, at: Stage) -> Traffic:
@@ -89,6 +95,8 @@ def traffic(s: Setting, c: Columns, choice: Choice, at: Stage) -> Traffic:
         gradient_sum=gradient_sum_s(s, c, dense, experts),
         transfer=pipeline_s(s, w.tokens, w.sp, c.links["pp"]),
         pp_nodes=c.links["pp"].n_out,
+        teacher=None if s.teacher is None or at.teacher is None
+        else traffic(s.teacher, c, choice, at.teacher),
     )  # fmt: skip
 
 
@@ -108,12 +116,14 @@ def policy_named(s: Setting, name: str) -> remat.Policy:
 
 def ops(s: Setting, c: Columns, choice: Choice, at: Stage) -> Ops:
     """Ops of a microbatch and the optimizer: no order of axes in them."""
-    return Ops(stage_pass(s, c, at, policy_of(s, choice)), optimizer_s(s, c, choice, at.counts))
+    taught = [] if at.teacher is None else at.teacher.counts
+    one = stage_pass(s, c, at, policy_of(s, choice))
+    return Ops(one, optimizer_s(s, c, choice, at.counts), taught)
 
 
 def memory(s: Setting, c: Columns, choice: Choice, at: Stage) -> dict[str, Number]:
     """Every part of memory."""
-    return memory_parts(s, c, choice, policy_of(s, choice), at.counts, at.last, at.work)
+    return memory_parts(s, c, choice, policy_of(s, choice), at)
 
 
 def score(s: Setting, c: Columns, choice: Choice) -> Score:
@@ -126,8 +136,8 @@ def score(s: Setting, c: Columns, choice: Choice) -> Score:
     """
     at = held(s, c, choice)
     found = time_only(s, c, choice, at)
-    update = update_bytes(s, c, choice, at.counts, at.work.tokens)
-    first = first_stage_parts(s, c, choice, policy_of(s, choice), at.counts, at.work)
+    update = update_bytes(s, c, choice, at)
+    first = first_stage_parts(s, c, choice, policy_of(s, choice), at)
     return replace(found, memory=memory(s, c, choice, at), update_memory=update,
                    first_stage_memory=first)  # fmt: skip
 
@@ -153,9 +163,9 @@ def timed(s: Setting, c: Columns, choice: Choice, made: Ops, counts: list[Number
     at most as much of two gaps of the host (tests/planner hold the bound to random plans).
     """
     one, policy = made.one, policy_of(s, choice)
-    total, exposed = _collectives(s, c, choice, policy, counts, moved, one)
+    total, exposed = _collectives(s, c, choice, policy, counts, moved, made)
     n = c.accumulation
-    beside = forwards_beside(s)
+    beside = plus(forwards_beside(s), 0.0 if s.teacher is None else 1.0)
     serial = rename((exposed["tp"] + exposed["cp"] + exposed["ep"]) / n / plus(3, beside),
                     "exposed_a_pass_s")  # fmt: skip
     on_stage = sum(counts[1:], counts[0])
@@ -199,10 +209,10 @@ def forwards_beside(s: Setting) -> Number:
 
 
 def _collectives(s: Setting, c: Columns, choice: Choice, policy: remat.Policy,
-                 counts: list[Number], moved: Traffic, one: Pass,
+                 counts: list[Number], moved: Traffic, made: Ops,
                  ) -> tuple[dict[str, Number], dict[str, Number]]:  # fmt: skip
     """Seconds a step of collectives by axis, whole and exposed."""
-    st, n, beside = s.stack, c.accumulation, forwards_beside(s)
+    st, n, beside, one = s.stack, c.accumulation, forwards_beside(s), made.one
     tp_again = tensor_pairs_again(st, policy)
     ep_again = 2.0 if policy.recomputes("experts_up") else 0.0
     # of a pair the gather alone; both halves move the same
@@ -226,11 +236,15 @@ def _collectives(s: Setting, c: Columns, choice: Choice, policy: remat.Policy,
             ep = ep + k * t.ep_each * 2 * beside
         gather = gather + k * t.gather
         reduce = reduce + k * t.reduce
+    taught = _taught(moved.teacher, made.teacher)
+    tp, cp, dealt = plus(tp, taught.tp), plus(cp, taught.cp), plus(dealt, taught.dealt)
+    ep = plus(ep, taught.ep)
     again = np.where(st.gather_each_microbatch > 0, n, 1.0)
     forward_s, backward_s = one.forward_s, one.backward_s
     gather, reduce = rename(gather, "layers_gather_s"), rename(reduce, "layers_reduce_s")
     first_gather = moved.comm[0].gather
     forward_gathers = gather if absent(beside) else gather * (1 + beside)
+    forward_gathers = plus(forward_gathers, taught.gather)
     hidden_gather = rename(exposed_behind(forward_gathers, forward_s, st.fsdp_overlap, st.comm_tax),
                            "exposed_in_forward_s")  # fmt: skip
     hidden_back = rename(
@@ -238,10 +252,11 @@ def _collectives(s: Setting, c: Columns, choice: Choice, policy: remat.Policy,
         "exposed_in_backward_s",
     )
     dp, dp_exposed = _over_replicas(s, c, choice, moved.gradient_sum, one)
-    pp = moved.transfer * n * c.vpp * plus(2, beside)
+    pp = plus(moved.transfer * plus(2, beside), taught.transfer) * n * c.vpp
     dealt = rename(dealt, "heads_dealt_s")
     total = {"tp": tp * n, "cp": plus(cp, dealt) * n, "ep": ep * n,
-             "fsdp": (gather * plus(2, beside) + reduce) * again, "dp": dp, "pp": pp}  # fmt: skip
+             "fsdp": plus(gather * plus(2, beside) + reduce, taught.gather) * again,
+             "dp": dp, "pp": pp}  # fmt: skip
     attention = one.compute.attention
     exposed = {
         "tp": rename(exposed_share(tp, st.tp_overlap), "exposed_a_microbatch_s") * n,
@@ -257,6 +272,37 @@ def _collectives(s: Setting, c: Columns, choice: Choice, policy: remat.Policy,
         {axis: rename(v, name.format("total_" + axis)) for axis, v in total.items()},
         {axis: rename(v, name.format("exposed_" + axis)) for axis, v in exposed.items()},
     )
+
+
+@dataclass(frozen=True)
+class _Taught:
+    """Seconds a microbatch of the collectives of a teacher's forward pass; 0.0 without one."""
+
+    tp: Number = 0.0
+    cp: Number = 0.0
+    dealt: Number = 0.0
+    ep: Number = 0.0
+    gather: Number = 0.0
+    transfer: Number = 0.0
+
+
+def _taught(moved: Traffic | None, counts: list[Number]) -> _Taught:
+    """What a distillation's teacher sends: each layer's forward pass, and its weights' gather."""
+    if moved is None:
+        return _Taught()
+    found = _Taught(transfer=moved.transfer)
+    for k, t in zip(counts, moved.comm, strict=True):
+        found = replace(
+            found,
+            tp=plus(found.tp, k * t.tp_forward),
+            cp=plus(found.cp, k * t.cp_forward),
+            dealt=found.dealt
+            if absent(t.heads_in)
+            else plus(found.dealt, k * (t.heads_in + t.heads_out)),
+            ep=plus(found.ep, k * t.ep_each * 2),
+            gather=plus(found.gather, k * t.gather),
+        )
+    return replace(found, gather=rename(found.gather, "teacher_gather_s"))
 
 
 def _dealt_heads_s(t: LayerTraffic, policy: remat.Policy, beside: Number) -> Number:

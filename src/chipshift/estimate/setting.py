@@ -10,7 +10,7 @@ from chipshift.estimate.stack import Stack, sources, stack
 from chipshift.estimate.switches import switched
 from chipshift.jobs.draft import FIELDS
 from chipshift.jobs.job import Assumed, Given, TrainJob
-from chipshift.jobs.loss import loss, reference_forwards
+from chipshift.jobs.loss import LM, NO_REFERENCE, loss, reference_forwards
 from chipshift.jobs.optimizers import OPTIMIZERS
 from chipshift.jobs.plan import Plan
 from chipshift.machines.machine import Machine
@@ -59,6 +59,8 @@ class Setting:
         adapters: low-rank ones beside frozen weights, None where every weight is trained.
         policy_forwards, reference_forwards: passes without gradient, for each sequence trained on;
             0.0 where the loss has none.
+        teacher: the same of a distillation's frozen teacher, of which a step takes the forward
+            pass; None where there is none.
         usable_bytes: memory that a program can allocate on a device.
     """
 
@@ -84,6 +86,7 @@ class Setting:
     peak_dtype: str
     peak_flop_per_s: Number
     heavy_first: bool
+    teacher: Setting | None = None
 
 
 def peak_dtype(machine: Machine, dtype: str) -> str:
@@ -149,7 +152,15 @@ def setting(job: TrainJob, machine: Machine, stack_name: str) -> Setting:
         peak_dtype=dtype,
         peak_flop_per_s=chip.peak_flop_per_s(dtype),
         heavy_first=_contiguous(job.model.layer_order),
+        teacher=None if job.teacher is None else setting(_taught(job), machine, stack_name),
     )
+
+
+def _taught(job: TrainJob) -> TrainJob:
+    """The teacher's forward pass as a job: no adapters and no passes besides."""
+    assert job.teacher is not None
+    alone = replace(job, model=job.teacher, teacher=None, adapters=None)
+    return replace(alone, trainable_fraction=1.0, loss=LM, reference=NO_REFERENCE)
 
 
 SEPARATE_BACKWARD = 7.0
@@ -249,6 +260,7 @@ def explained(s: Setting) -> Setting:
             of_chip("host_link_bytes_per_s", f"assumed: 30 GB/s, none is sourced of {chip.key}"),
         ),
         peak_flop_per_s=leaf(s.peak_flop_per_s, "FLOP/s", "peak_flop_per_s", peak),
+        teacher=None if s.teacher is None else explained(s.teacher),
     )  # fmt: skip
 
 

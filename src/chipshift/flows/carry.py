@@ -6,7 +6,7 @@ from dataclasses import replace
 
 from chipshift.estimate.setting import Setting
 from chipshift.jobs.plan import Plan, of_all
-from chipshift.planner.space import degree_tuples
+from chipshift.planner.space import degree_tuples, models_cut
 
 
 def unchanged(s: Setting, plan: Plan) -> Plan | None:
@@ -48,5 +48,5 @@ def unchanged(s: Setting, plan: Plan) -> Plan | None:
         "dp": dp, "fsdp": fsdp, "tp": plan.tp, "cp": plan.cp, "pp": plan.pp, "ep": plan.ep,
     }  # fmt: skip
     seq_len = int(s.job.seq_len.value)
-    legal = degree_tuples(s.model, devices, sequences, seq_len, fixed)
+    legal = degree_tuples(models_cut(s), devices, sequences, seq_len, fixed)
     return moved if len(legal) else None

@@ -74,6 +74,7 @@ def complete(draft: Draft, files: tuple[str, ...]) -> TrainJob:
         loss_chunks=draft.get("loss_chunks") or 1,
         loss=draft.get("loss") or LM,
         reference=draft.get("reference") or NO_REFERENCE,
+        teacher=draft.get("teacher"),
         flags=tuple(draft.flags),
         understood=tuple(draft.understood),
         ignored=tuple(draft.ignored),
@@ -338,7 +339,7 @@ def _assumptions(draft: Draft, *made: tuple[str, Stated[Any]]) -> list[tuple[str
         if name in PRECISION_FIELDS:
             dtypes.setdefault(stated.why, []).append(f"{name} {stated.value}")
         else:
-            value = stated.value.name if name == "model" else stated.value
+            value = stated.value.name if name in ("model", "teacher") else stated.value
             shown.append((FIELDS[name], str(value), stated.why))
     shown += [("dtypes", ", ".join(found), why) for why, found in dtypes.items()]
     if not any(name in draft.values for name in PRECISION_FIELDS):

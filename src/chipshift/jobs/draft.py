@@ -56,6 +56,7 @@ FIELDS = {
     "loss_chunks": "pieces of the loss",
     "loss": "what the loss is of",
     "reference": "reference model",
+    "teacher": "teacher of the distillation",
     "name": "name",
     "sharding": "data parallelism",
     "shard_group": "devices a group of hybrid sharding",

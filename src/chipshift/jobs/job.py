@@ -134,6 +134,8 @@ class TrainJob:
         reference: where log-probabilities under a frozen reference come from: the dtype of its
             own weights, ``base`` (the policy with its adapters off), ``host`` (weights
             that are swapped in from the host), ``none`` (none is run).
+        teacher: the frozen model of a distillation, whose forward pass every sequence goes through
+            beside the model's own; None where there is none.
         loss_chunks: the LM head and loss are computed in this many pieces (1 = at once).
         host: anything the input pipeline says; unused so far.
         code: folder of the training code when the file or the user named it.
@@ -164,6 +166,7 @@ class TrainJob:
     document_len: int = 0
     loss: str = "lm"
     reference: str = "none"
+    teacher: Model | None = None
     loss_chunks: int = 1
     flags: tuple[Flag, ...] = ()
     understood: tuple[Understood, ...] = ()

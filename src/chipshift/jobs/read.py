@@ -55,6 +55,7 @@ def _read(paths: Sequence[str], model: str | Model | None, overrides: dict[str, 
     named = named or told
     if told is not None:  # they are the model's, and no keys of the files
         laid.given = {key: text for key, text in laid.given.items() if key not in laid.used}
+    teacher = laid.variable("teacher")
     context = Context(
         overrides=laid,
         model_named=named is not None,
@@ -63,6 +64,8 @@ def _read(paths: Sequence[str], model: str | Model | None, overrides: dict[str, 
     draft = join(_drafts(sources, context))
     if named is not None:
         draft.put("model", Given(named, _source_of(model, told)))
+    if teacher not in (None, "none"):
+        draft.put("teacher", Given(named_model(str(teacher)), "--set"))
     context.overrides.apply(draft)
     return complete(draft, tuple(paths))
 

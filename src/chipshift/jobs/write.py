@@ -24,6 +24,8 @@ def to_toml(job: TrainJob) -> str:
         _table("model", _model(job.model)),
         _table("job", _job(job)),
     ]
+    if job.teacher is not None:
+        parts.append(_table("teacher", _model(job.teacher)))
     if job.plan is not None:
         parts.append(_table("plan", _plan(job)))
     parts.append(_table("precision", asdict(job.precision.value)))

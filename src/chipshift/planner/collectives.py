@@ -129,6 +129,7 @@ class Collectives:
     expert_sum_of: Ints
     transfer: Table
     pp_nodes: Table
+    teacher: Collectives | None = None
 
     def traffic(self, sites: Ints, cut: Ints, sums: Ints) -> Traffic:
         """Times of the collectives of plans.
@@ -161,7 +162,8 @@ class Collectives:
         if self.expert_sums is not None:
             summed = summed + self.expert_sums.at(of["expert_dp"][sites], self.expert_sum_of[sums])
         pp = of["pp"][sites]
-        return Traffic(comm, summed, self.transfer.at(pp, lane), self.pp_nodes.at(pp))
+        taught = None if self.teacher is None else self.teacher.traffic(sites, cut, sums)
+        return Traffic(comm, summed, self.transfer.at(pp, lane), self.pp_nodes.at(pp), taught)
 
 
 def collectives(s: Setting, sites: Sites, degrees: dict[str, Floats], tokens: Floats,
@@ -214,6 +216,8 @@ def collectives(s: Setting, sites: Sites, degrees: dict[str, Floats], tokens: Fl
         sums, expert_sums, sum_of, expert_sum_of,
         by_lane("pp", pipeline_s(s, lane_tokens, lane_tp, links["pp"])),
         rows.table("pp", links["pp"].n_out, 1),
+        None if s.teacher is None
+        else collectives(s.teacher, sites, degrees, tokens, tp, vpp_values, cp_kind, bounds),
     )  # fmt: skip
 
 

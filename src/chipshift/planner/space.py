@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 
 import numpy as np
@@ -80,21 +80,23 @@ def divisors(n: int) -> list[int]:
     return small + [n // d for d in reversed(small) if d * d != n]
 
 
-def degree_tuples(model: Model, devices: int, sequences: int, seq_len: int,
+def degree_tuples(models: Sequence[Model], devices: int, sequences: int, seq_len: int,
                   fixed: Mapping[str, str | int | float]) -> np.ndarray:  # fmt: skip
-    """All (dp, fsdp, cp, tp, ep, pp) that are legal for the model and the batch.
+    """All (dp, fsdp, cp, tp, ep, pp) that are legal for the models and the batch.
 
     Legal: dp·fsdp·cp·tp·pp = devices; dp·fsdp divides the batch; tp divides the query heads and
     the feed-forward widths; 2·cp divides the sequence; pp is at most the layers; ep divides the
     experts and dp·fsdp·cp.
     """
-    heads = [layer.attention.heads for layer, _ in model.layers if layer.attention]
-    widths = [layer.mlp.width for layer, _ in model.layers if layer.mlp]
-    experts = [layer.mlp.experts for layer, _ in model.layers if isinstance(layer.mlp, MoeMlp)]
+    layers = [layer for model in models for layer, _ in model.layers]
+    heads = [layer.attention.heads for layer in layers if layer.attention]
+    widths = [layer.mlp.width for layer in layers if layer.mlp]
+    experts = [layer.mlp.experts for layer in layers if isinstance(layer.mlp, MoeMlp)]
+    most = min(model.n_layers for model in models)
     cuts = [d for d in divisors(devices) if all(n % d == 0 for n in (*heads, *widths))]
     rows: list[tuple[int, int, int, int, int, int]] = []
     for pp in _allowed(divisors(devices), "pp", fixed):
-        if pp > model.n_layers:
+        if pp > most:
             continue
         for tp in _allowed(cuts, "tp", fixed):
             if (devices // pp) % tp:
@@ -115,6 +117,11 @@ def degree_tuples(model: Model, devices: int, sequences: int, seq_len: int,
     return np.array(rows, dtype=np.int64).reshape(-1, 6)
 
 
+def models_cut(s: Setting) -> list[Model]:
+    """The models that a plan cuts: the job's, and a distillation's teacher."""
+    return [s.model] if s.teacher is None else [s.model, s.teacher.model]
+
+
 def _expert_degrees(experts: list[int], data: int, fsdp: int, cp: int) -> list[int]:
     """Expert degrees: divisors of experts and of dp·fsdp·cp that nest with the weight shards."""
     if not experts:
@@ -131,7 +138,7 @@ def _allowed(values: list[int], axis: str, fixed: Mapping[str, str | int | float
 def base_rows(s: Setting, fixed: Mapping[str, str | int | float]) -> Base:
     """All rows of degrees × virtual stages × microbatch for a job on a machine."""
     sequences, seq_len = int(s.job.sequences_per_step.value), int(s.job.seq_len.value)
-    degrees = degree_tuples(s.model, s.machine.devices, sequences, seq_len, fixed)
+    degrees = degree_tuples(models_cut(s), s.machine.devices, sequences, seq_len, fixed)
     even = s.stack.name in EVEN_STAGES
     shares = sequences // (degrees[:, 0] * degrees[:, 1])
     kinds, kind_of = np.unique(

@@ -29,7 +29,7 @@ from chipshift.jobs.readers.bridge_shape import (
     is_shape,
     put_shape,
 )
-from chipshift.jobs.readers.bridge_teacher import conversion, of_teacher, say_teacher
+from chipshift.jobs.readers.bridge_teacher import conversion, of_teacher, put_bridge_teacher
 from chipshift.jobs.readers.bridge_unseen import put_arguments, say_unseen, untold
 from chipshift.jobs.readers.bridge_vocab import put_vocabulary
 from chipshift.jobs.readers.bridge_walk import Assigned, Called
@@ -119,7 +119,7 @@ def read_recipe(source: Source, context: Context) -> Draft:
     for key, setting in found.untold.items():
         if not any(given.rsplit(".", 1)[-1] == key for given in context.overrides.given):
             draft.ignored.append(untold(key, setting))
-    say_teacher(draft, walk.events)
+    put_bridge_teacher(draft, context, walk.events)
     say_unseen(draft, walk, module, context)
     return draft
 

@@ -1,4 +1,4 @@
-"""The teacher of a Megatron-Bridge distillation: which model it is, and what is left uncounted.
+"""The teacher of a Megatron-Bridge distillation: which model it is, and what is set of it.
 
 ``convert_to_distillation_provider(student, teacher, ...)`` runs the teacher forward, without
 gradient, on every sequence, under the student's own degrees of tp, pp and cp. Source: NVIDIA,
@@ -9,16 +9,14 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
-from chipshift.errors import InputError
 from chipshift.jobs import python_tree
+from chipshift.jobs.context import Context
 from chipshift.jobs.draft import Draft
-from chipshift.jobs.job import Ignored
 from chipshift.jobs.readers.bridge_library import library
 from chipshift.jobs.readers.bridge_walk import Called, Event
-from chipshift.models.model import Model
+from chipshift.jobs.readers.teacher import put_teacher
 
 CONVERSION = "convert_to_distillation_provider"
-UNCOUNTED = "the teacher's forward pass and weights are not counted"
 
 
 def conversion(events: Sequence[Event]) -> Called | None:
@@ -46,16 +44,12 @@ def teacher_path(made: Called) -> str:
     return made.takes[1] if len(made.takes) > 1 else ""
 
 
-def say_teacher(draft: Draft, events: Sequence[Event]) -> None:
-    """Note the teacher as ignored and of weight, with its size where its model is known."""
+def put_bridge_teacher(draft: Draft, context: Context, events: Sequence[Event]) -> None:
+    """The teacher of the script's conversion, where it makes one."""
     made = conversion(events)
-    if made is None:
-        return
-    name = _model(events, teacher_path(made))
-    student = draft.get("model")
-    why = UNCOUNTED + _size(name, student if isinstance(student, Model) else None)
-    draft.note("task", "the student alone", UNCOUNTED)
-    draft.ignored.append(Ignored("teacher", made.file, made.call.line, True, why))
+    if made is not None:
+        name = _model(events, teacher_path(made))
+        put_teacher(draft, context, "teacher", name, made.file, made.call.line)
 
 
 def _model(events: Sequence[Event], path: str) -> str:
@@ -74,28 +68,6 @@ def _model(events: Sequence[Event], path: str) -> str:
         if _last(made) == "from_hf_pretrained" and isinstance(words, str):
             return "" if isinstance(words, python_tree.Unknown) else words
     return ""
-
-
-def _size(name: str, student: Model | None) -> str:
-    """Its parameters, the bytes of its weights in bf16, and its matmuls beside the student's.
-
-    A forward pass is 2 FLOP for each active parameter and token, the student's step 6.
-    """
-    from chipshift.models.count import params, params_active
-    from chipshift.models.preset import preset
-
-    if not name:
-        return ""
-    try:
-        teacher = preset(name)
-    except InputError:
-        return f": {name}"
-    count = params(teacher)
-    whole = f": {name}, {count / 1e9:.3g} B parameters, {2 * count / 1e9:.3g} GB of bf16 weights"
-    if student is None:
-        return whole
-    share = params_active(teacher) / (3 * params_active(student))
-    return f"{whole} over tp and pp, and about {share:.0%} more FLOP than the student's step"
 
 
 def _last(event: Called) -> str:

@@ -7,6 +7,7 @@ arithmetic and the axes that weights are sharded over: same file's logical_axis_
 from __future__ import annotations
 
 import re
+from dataclasses import replace
 
 from chipshift.errors import InputError
 from chipshift.jobs.context import Context
@@ -22,6 +23,7 @@ from chipshift.jobs.readers.maxtext_mesh import put_axes, put_batch
 from chipshift.jobs.readers.maxtext_remat import POLICIES, TENSOR, custom_policy
 from chipshift.jobs.readers.megatron_flags import UNTRAINED, say_untrained
 from chipshift.jobs.readers.optimizer_name import put_optimizer_named
+from chipshift.jobs.readers.teacher import put_teacher
 from chipshift.jobs.readers.yaml_sheet import yaml_sheet
 from chipshift.jobs.settings import Setting, Sheet, unset_names, wrong
 from chipshift.jobs.shell.values import Field
@@ -71,8 +73,10 @@ def read(source: Source, context: Context) -> Draft:
             "expected a job that trains a language model"
         )
     draft.put("stack", Given("maxtext", source.path))
-    _student(sheet)
+    distilled = _student(sheet)
     _model(sheet, context)
+    if distilled is not None:
+        _teacher(sheet, context, distilled)
     put_axes(sheet)
     put_batch(sheet)
     _precision(sheet)
@@ -271,24 +275,31 @@ def _precision(sheet: Sheet) -> None:
             draft.flag("fp8_recipe", "quantization", quantised.value, quantised.line)
 
 
-def _student(sheet: Sheet) -> None:
-    """Distillation: the student is trained; the teacher's forward pass is said, not counted."""
+def _student(sheet: Sheet) -> Setting | None:
+    """Distillation: the student is trained; one of its settings where a teacher runs beside it."""
     base = "student_overrides."
     found = {key: one for key, one in sheet.settings.items() if key.startswith(base)}
     if not found:
-        return
+        return None
     for key, one in found.items():
         sheet.settings[key.removeprefix(base)] = one
         del sheet.settings[key]
     kept = sheet.text("offline_data_dir", into="the teacher's logits, computed beforehand")
     if kept is not None and kept.value:
         sheet.ignore(("teacher_overrides.*", "distill_*"), False, "no teacher is run")
-        return
-    teacher = "the teacher's forward pass and weights are not counted"
-    sheet.draft.note("task", "the student alone", teacher)
-    sheet.ignore(("teacher_overrides.*", "distill_*"), True, teacher)
-    first = next(iter(found))
-    sheet.draft.ignored.append(Ignored(first, found[first].file, found[first].line, True, teacher))
+        return None
+    return next(iter(found.values()))
+
+
+def _teacher(sheet: Sheet, context: Context, student: Setting) -> None:
+    """The teacher by ``teacher_overrides.model_name``; other keys of it are said."""
+    key = "teacher_overrides.model_name"
+    named = sheet.settings.get(key, replace(student, value=""))
+    sheet.taken.add(key)
+    own = str(named.value)
+    put_teacher(sheet.draft, context, key, NAMES.get(own, own), named.file, named.line)
+    sheet.ignore(("distill_*", "teacher_overrides.load_*"), False, "the loss's own, or a path")
+    sheet.ignore(("teacher_overrides.*",), True, "the teacher runs on the student's settings")
 
 
 def _task(sheet: Sheet) -> None:

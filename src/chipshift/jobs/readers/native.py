@@ -58,6 +58,8 @@ def read(source: Source, context: Context) -> Draft:
         draft.put("name", Given(table.name, source.path, lines.get("name")))
     if not context.model_named:
         draft.put("model", _model(table.model, source, lines))
+    if "teacher" not in context.overrides.given:
+        draft.put("teacher", _model(table.teacher, source, lines, "teacher"))
     _take(draft, "job", table.job, JOB, lines)
     if table.job.adapters is not None:
         line = lines.get("job.adapters")
@@ -162,6 +164,7 @@ def _siblings(location: list[str]) -> list[str]:
         "precision": native_schema.PrecisionTable,
         "machine": native_schema.MachineTable,
         "model": native_schema.ModelTable,
+        "teacher": native_schema.ModelTable,
     }
     table = tables.get(location[0]) if len(location) > 1 else None
     return list((table or native_schema.NativeJob).model_fields)
@@ -203,35 +206,35 @@ def _note(draft: Draft, key: str, value: object, line: int | None) -> None:
 
 
 def _model(
-    table: ModelTable | None, source: Source, lines: Mapping[str, int]
+    table: ModelTable | None, source: Source, lines: Mapping[str, int], key: str = "model"
 ) -> Given[Model] | None:
     """The model by whichever of the four ways names it."""
     if table is None:
         return None
     named = {name: value for name in table.model_fields_set if (value := getattr(table, name))}
-    line = lines.get("model")
+    line = lines.get(key)
     if len(named) != 1:
         found = " and ".join(sorted(named)) or "nothing"
         raise InputError(
-            f"{source.path}:{line}: [model] holds {found}; expected one of preset, config, hf, "
+            f"{source.path}:{line}: [{key}] holds {found}; expected one of preset, config, hf, "
             "exact"
         )
     from chipshift.models.hf import read_config
     from chipshift.models.preset import preset
 
     (way,) = named
-    line = lines.get(f"model.{way}", line)
+    line = lines.get(f"{key}.{way}", line)
     if table.preset:
         try:
             model = preset(table.preset)
         except InputError as error:
-            raise InputError(f"{source.path}:{line}: model.preset: {error}") from None
+            raise InputError(f"{source.path}:{line}: {key}.preset: {error}") from None
     elif table.config:
         model = read_config(inside(source.path, table.config, line))
     elif table.hf:
         model = read_config(table.hf, name=str(table.hf.get("_name_or_path") or "model"))
     else:
-        model = decode_model(table.exact or {}, f"{source.path}:{line}: model.exact")
+        model = decode_model(table.exact or {}, f"{source.path}:{line}: {key}.exact")
     return Given(model, source.path, line)
 
 

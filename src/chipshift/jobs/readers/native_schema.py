@@ -199,6 +199,7 @@ class NativeJob(_Table):
     name: str | None = None
     model: ModelTable | None = None
     job: JobTable
+    teacher: ModelTable | None = None
     plan: PlanTable | None = None
     precision: PrecisionTable = PrecisionTable()
     machine: MachineTable = MachineTable()
