@@ -71,6 +71,30 @@ def test_magnitudes_cost_the_norm_of_the_weights_and_their_outputs_scaling() -> 
     assert lora(dora).time["matmul"] == lora(QUERIES).time["matmul"]
 
 
+@pytest.mark.parametrize(("stack_name", "kept"), [("other", 2), ("megatron", 1)])
+def test_magnitudes_keep_the_outputs_that_they_scale(stack_name: str, kept: int) -> None:
+    # PEFT scales the frozen map's output and the adapter's, Megatron-Bridge their sum. 16 bits ×
+    # 4,096 tokens × 32 layers: q, k, v 6,144 wide, o 4,096, gate and up 28,672, down 4,096
+    one = Plan(dp=8, accumulation=4)
+    each = 2 * 4096 * 32 * stack(stack_name, "h100").activation_memory_scale
+    every = replace(EVERY, dora=True)
+
+    def held(adapters: Adapters, remat: str) -> float:
+        plan = replace(one, remat=remat)
+        return float(plain(lora(adapters, plan=plan, stack=stack_name).memory["activations"]))
+
+    # the step's own layer works on its widest tensor, up, the magnitudes' with it
+    widest = 2 * 4096 * 28672 * kept * stack(stack_name, "h100").working_layers
+    more = held(every, "none") - held(EVERY, "none") - widest
+    assert more == pytest.approx(each * (6144 + 4096 + 28672 + 4096) * kept, rel=1e-9)
+    # made again in the backward pass, a layer's at a time
+    assert held(every, "full") - held(EVERY, "full") < more / 8
+    # a layer in two has an adapter on its queries, keys and values
+    half = Adapters((("qkv_proj", 0.5),))
+    more = held(replace(half, dora=True), "none") - held(half, "none")
+    assert more == pytest.approx(each * 6144 * kept / 2, rel=1e-9)
+
+
 def test_inputs_of_frozen_maps_are_kept_for_adapters_alone() -> None:
     # 16 bits × 4,096 tokens × 32 layers: the norms before qkv and up (4,096 wide each) and the
     # activation (14,336) are read for weight gradients only; without adapters none is kept

@@ -4,6 +4,7 @@ from typing import Any
 
 import pytest
 
+from chipshift.models.adapters import DORA_KEPT
 from chipshift.models.hf import read_config
 from chipshift.models.lora import read_lora, trainable_params
 from chipshift.models.modules import NAMINGS
@@ -99,3 +100,23 @@ def test_magnitudes_of_an_embedding() -> None:
     (config,) = [c for n, c in ADAPTED if n == "llama"]
     keys = {"target_modules": ["q_proj", "embed_tokens"], "use_dora": True}
     assert trainable_params(read_config(config), read_lora(keys)) == trained(config, keys)
+
+
+@pytest.mark.parametrize(("dora", "kept"), [(False, 0.0), (True, DORA_KEPT)])
+def test_outputs_that_magnitudes_keep(dora: bool, kept: float) -> None:
+    import peft
+    import torch
+
+    net = torch.nn.ModuleDict({"up": torch.nn.Linear(48, 80, bias=False)})
+    keys = {"target_modules": ["up"], "r": 4, "use_dora": dora, "init_lora_weights": False}
+    adapted = peft.inject_adapter_in_model(peft.LoraConfig(**keys), net)["up"]
+    outputs: set[int] = set()
+
+    def keep(tensor: Any) -> Any:
+        if tuple(tensor.shape) == (3, 80):  # of 3 rows; no weight has that shape
+            outputs.add(tensor.data_ptr())
+        return tensor
+
+    with torch.autograd.graph.saved_tensors_hooks(keep, lambda tensor: tensor):
+        adapted(torch.randn(3, 48, requires_grad=True)).sum().backward()
+    assert len(outputs) == kept

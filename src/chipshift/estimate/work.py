@@ -11,11 +11,14 @@ from typing import Any
 
 from chipshift.estimate.stack import Stack
 from chipshift.models.adapters import (
+    DORA_KEPT,
+    DORA_KEPT_SUMMED,
     Adapters,
     adapter_backward_bytes,
     adapter_forward_bytes,
     dora_backward_bytes,
     dora_forward_bytes,
+    dora_kept_elements,
 )
 from chipshift.models.model import Attention, Layer, Model, Recurrent
 from chipshift.models.ops import Cut, Op, end_ops, layer_ops
@@ -348,6 +351,8 @@ def layer_work(layer: Layer, d_model: Number, cut: Cut, kernels: Kernels, stack:
     stored = _stored(layer, d_model, cut, ops, stack)
     if adapters:
         stored = _kept_beside_frozen(stored, adapters)
+        if adapters.dora:
+            stored = _kept_for_magnitudes(stored, adapters, ops, stack)
     experts = rename(experts, "experts_s")
     return LayerWork(forward, into_input, into_weight, bare, experts, stored, len(ops))
 
@@ -410,6 +415,25 @@ def _kept_beside_frozen(stored: dict[str, Number], adapters: Adapters) -> dict[s
     """Without the inputs of frozen maps that no adapter shares: no gradient is made of them."""
     unread = {t for t, maps in READ_FOR.items() if not any(adapters.on(op) for op in maps)}
     return {tensor: size for tensor, size in stored.items() if tensor not in unread}
+
+
+def _kept_for_magnitudes(stored: dict[str, Number], adapters: Adapters, ops: list[Op],
+                         stack: Stack) -> dict[str, Number]:  # fmt: skip
+    """With what DoRA keeps of its maps' outputs, by the tensor that each helps to make.
+
+    The layer's last map goes with the activation it reads, as it runs again with it.
+    """
+    each = DORA_KEPT_SUMMED if stack.base == "megatron" else DORA_KEPT
+    for op in ops:
+        maps = adapters.on(op.name)
+        if not maps:
+            continue
+        tensor = OP_TENSOR[op.name]
+        tensor = tensor if tensor in stored else "activation"
+        own = dora_kept_elements(op.m * op.groups, op.n, maps, each)
+        held = stored.get(tensor, 0.0)
+        stored = {**stored, tensor: plus(held, rename(own, f"{op.name}_magnitudes_elements"))}
+    return stored
 
 
 def _of_mixer(mixer: Recurrent, stream: Number, cut: Cut) -> dict[str, Number]:

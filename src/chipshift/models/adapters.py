@@ -10,6 +10,8 @@ from collections import Counter
 from dataclasses import dataclass
 from typing import Any
 
+import numpy as np
+
 from chipshift.models.lora import Lora, adapted
 from chipshift.models.model import Model
 from chipshift.worked import formula
@@ -117,3 +119,21 @@ def dora_backward_bytes(rows: Number, outputs: Number) -> Number:
     for the magnitude's own (4 each), and added up (3): 17 where an adapter without takes 2.
     """
     return 2 * 15 * rows * outputs
+
+
+DORA_KEPT = 2.0
+"""Outputs of an adapted map that PEFT keeps for its magnitudes' gradient: the frozen map's and the
+adapter's, each of which it multiplies by the scale (tuners/lora/dora.py, PEFT 0.21; torchtune and
+axolotl likewise)."""
+DORA_KEPT_SUMMED = 1.0
+"""Their sum alone, which NeMo and Megatron-Bridge scale (peft/dora_layers.py, 2026-08)."""
+
+
+@formula(unit="elements", source="the gradient of a scale reads what the forward pass scaled")
+def dora_kept_elements(rows: Number, outputs: Number, maps: Number, kept: Number) -> Number:
+    """Outputs that magnitudes keep of an op's adapted maps, beside what adapters keep.
+
+    ``maps`` below one: adapters in that share of the layers; an op of several maps keeps its whole
+    width where one of them has an adapter, as its traffic is counted.
+    """
+    return rows * outputs * np.minimum(maps, 1.0) * kept
