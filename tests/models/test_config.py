@@ -270,3 +270,15 @@ def test_an_unknown_architectures_numbers_are_found_under_text_config() -> None:
     with pytest.raises(InputError) as caught:
         read_config({"model_type": "gemma9", "text_config": text})
     assert "; --set model.vocab_size=N reads" in str(caught.value)
+
+
+def test_exaone4_says_its_windows_by_letters() -> None:
+    # EXAONE-4.0-32B: three sliding layers, then one that sees everything
+    exaone = {**LLAMA, "model_type": "exaone4", "sliding_window": 32, "num_hidden_layers": 6}
+    lettered = read_config({**exaone, "sliding_window_pattern": "LLLG"})
+    numbered = read_config({**exaone, "sliding_window_pattern": 4})
+    assert lettered.layers == numbered.layers and lettered.layer_order == (0, 0, 0, 1, 0, 0)
+    windows = [layer.attention.window for layer, _ in lettered.layers if layer.attention]
+    assert windows == [32, None]
+    with pytest.raises(InputError, match="sliding_window_pattern is 'LXG'; expected a number, or"):
+        read_config({**exaone, "sliding_window_pattern": "LXG"})

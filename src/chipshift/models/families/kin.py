@@ -64,9 +64,23 @@ def exaone4(c: Fields) -> Model:
     slides = c.has("sliding_window") or "sliding_window" not in c.values
     if slides:
         c = c.having(sliding_window=4096)
-    pattern = every(c, c.count("sliding_window_pattern", default=4))
-    kinds = windows(c, [slides and one for one in pattern])
+    kinds = windows(c, [slides and one for one in _lettered(c)])
     return stack(c, [gqa(c, norm="head", window=w, kv_default=32) for w in kinds], mlp(c))
+
+
+def _lettered(c: Fields) -> list[bool]:
+    """Which layers slide, by a period or by letters over and over: ``LLLG`` is each but the fourth.
+
+    Raises:
+        InputError: letters other than L (local) and G (global).
+    """
+    pattern = c.values.get("sliding_window_pattern")
+    if not isinstance(pattern, str):
+        return every(c, c.count("sliding_window_pattern", default=4))
+    letters = c.text("sliding_window_pattern")
+    if not letters or set(letters) - {"L", "G"}:
+        raise c.wrong("sliding_window_pattern", "a number, or letters L and G such as LLLG")
+    return [letters[i % len(letters)] == "L" for i in range(n_layers(c))]
 
 
 def glm(c: Fields) -> Model:
