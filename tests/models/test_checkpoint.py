@@ -7,6 +7,7 @@ from typing import Any
 import pytest
 
 from chipshift.errors import InputError
+from chipshift.jobs.read import read_job
 from chipshift.models.count import params, params_embedding
 from chipshift.models.hf import read_config
 
@@ -88,6 +89,40 @@ def test_buffers_scales_and_prediction_blocks_are_not_parameters(tmp_path: Path)
     }
     model = read_config(folder(tmp_path, LAYER, {**ENDS, "lm_head.weight": [100, 8], **extra}))
     assert params(model) == BLOCK + 8 + 1600
+
+
+@pytest.mark.parametrize(
+    ("tensors", "said"),
+    [
+        ({"lm_head.weight": [100, 8]}, None),
+        ({}, "a tied head"),
+        ({"lm_head.weight": [100, 8], "value_head.weight": [1, 8]}, "+8 parameters"),
+        (
+            {"lm_head.weight": [128, 8], "model.embed_tokens.weight": [128, 8]},
+            "a vocabulary of 128 for 100",
+        ),
+        # a feed-forward half as wide as the config's: 3 · 8 · 8 parameters fewer
+        (
+            {
+                "lm_head.weight": [100, 8],
+                "model.layers.0.mlp.gate_proj.weight": [8, 8],
+                "model.layers.0.mlp.up_proj.weight": [8, 8],
+                "model.layers.0.mlp.down_proj.weight": [8, 8],
+            },
+            "-192 parameters that its layers do not explain",
+        ),
+    ],
+)
+def test_what_the_tensors_have_otherwise_than_the_config_is_said(
+    tmp_path: Path, tensors: dict[str, list[int]], said: str | None
+) -> None:
+    model = read_config(folder(tmp_path, {**LAYER, **ENDS, **tensors}))
+    noted = dict(model.defaults).get("checkpoint")
+    assert noted is None if said is None else str(noted).startswith(said)
+    (tmp_path / "sft.yaml").write_text("max_length: 64\nper_device_train_batch_size: 1\n")
+    job = read_job([str(tmp_path / "sft.yaml")], model=str(tmp_path))
+    shown = [value for what, value, _ in job.assumed if what == "checkpoint"]
+    assert shown == ([] if said is None else [noted])
 
 
 def test_a_single_file_is_a_checkpoint_too(tmp_path: Path) -> None:

@@ -17,6 +17,7 @@ from chipshift.jobs.preference import settle_loss
 from chipshift.jobs.required import bounded_batch, require_model, required_length
 from chipshift.jobs.settle import settle
 from chipshift.machines.machine import Machine
+from chipshift.models.checkpoint import OF_TENSORS
 
 T = TypeVar("T")
 
@@ -350,9 +351,14 @@ def _assumptions(draft: Draft, *made: tuple[str, Stated[Any]]) -> list[tuple[str
     for what, stated in made[1:]:
         if isinstance(stated, Assumed) and what not in draft.values:
             shown.append((what, str(stated.value), stated.why))
-    left_open = draft.get("model").defaults
+    left_open = dict(draft.get("model").defaults)
+    tensors = left_open.pop(OF_TENSORS, None)
+    if tensors is not None:
+        shown.append(
+            (OF_TENSORS, str(tensors), "the tensors beside the config have it, and were taken")
+        )
     if left_open:
-        each = ", ".join(f"{key} {value}" for key, value in left_open)
+        each = ", ".join(f"{key} {value}" for key, value in left_open.items())
         why = "its config leaves them to the reference implementation"
         if draft.get("model").architecture == "torch":
             why = "inferred: a run on tensors without values does not show it"

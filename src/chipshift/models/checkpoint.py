@@ -33,6 +33,8 @@ NOT_PARAMETERS = re.compile(
     r"|masked_bias|attn\.bias|position_ids|num_batches_tracked|running_(mean|var))$"
 )
 """Buffers and quantisation scales, which checkpoints carry and nobody trains."""
+OF_TENSORS = "checkpoint"
+"""The entry of a model's ``defaults`` that says what its tensors have and its config has not."""
 PACKED = {"U8", "I8", "I16", "I32", "I64", "U16", "U32", "U64", "BOOL"}
 
 
@@ -97,7 +99,23 @@ def corrected(model: Model, checkpoint: Checkpoint) -> Model:
     What the config does not explain (an added head, a padded table) goes to ``other_params``, so
     that the total is the checkpoint's; blocks above the config's layers (multi-token prediction)
     stay out, as everywhere. A packed or unreadable checkpoint changes nothing but the tied head.
+    What differs from the config stands among the model's ``defaults``, as ``OF_TENSORS``.
     """
+    found = _corrected(model, checkpoint)
+    changes = []
+    if found.vocab != model.vocab:
+        changes.append(f"a vocabulary of {found.vocab:,} for {model.vocab:,}")
+    if found.tied != model.tied:
+        changes.append("a tied head" if found.tied else "a head that is not tied")
+    if found.other_params != model.other_params:
+        more = found.other_params - model.other_params
+        changes.append(f"{more:+,} parameters that its layers do not explain")
+    if not changes:
+        return found
+    return replace(found, defaults=(*model.defaults, (OF_TENSORS, "; ".join(changes))))
+
+
+def _corrected(model: Model, checkpoint: Checkpoint) -> Model:
     layer = re.compile(r"(?:^|\.)(?:layers|h|blocks?|block)\.(\d+)\.")
     kept: dict[str, tuple[int, ...]] = {}
     for name, shape in checkpoint.shapes.items():

@@ -219,7 +219,7 @@ def read_config(
     fields.refuse_slips()
     if not isinstance(source, Mapping) and os.path.isdir(source) and has_checkpoint(path.parent):
         model = corrected(model, read_checkpoint(path.parent))
-    defaults = tuple(dict(fields.defaults).items())
+    defaults = (*dict(fields.defaults).items(), *model.defaults)
     return replace(model, name=called or "model", defaults=defaults)
 
 
