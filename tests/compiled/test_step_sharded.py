@@ -39,9 +39,12 @@ def alone(kind: str) -> tuple[float, dict[str, Any]]:
         ("dense", (2, 2, 1, 1, 2), {}),
         ("dense", (1, 2, 1, 2, 2), {"remat": "selective", "loss_chunks": 2}),
         ("dense", (1, 2, 1, 1, 4), {"sequence_parallel": False, "remat": "none"}),
+        ("dense", (1, 2, 1, 1, 4), {}),  # 2 key heads: whole on each of 4
+        ("dense", (1, 1, 1, 2, 4), {"remat": "none"}),
         ("dense", (2, 2, 1, 2, 1), {"zero": True}),
         ("moe", (1, 2, 2, 2, 1), {}),
         ("moe", (2, 1, 2, 1, 2), {"ep_from": "dp"}),
+        ("moe", (1, 2, 1, 2, 2), {}),
         ("latent", (2, 2, 1, 1, 2), {}),
         ("latent", (1, 2, 1, 2, 2), {}),
         ("latent", (2, 1, 1, 2, 2), {"zero": True}),

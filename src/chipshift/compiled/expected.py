@@ -243,13 +243,13 @@ def _tensor_parallel(cfg: Config, block: Block, on: Slice | None) -> Sums:
     if cfg.variant.post_norms:  # both halves' sums are wanted again by their norms, kept or not
         scatters = 6.0
     if block.experts and block.shared_width:
-        # Its input is the routed experts'. Its sum is wanted beside theirs, and again where a gate
-        # multiplies it. The gradient of both sums is one array, gathered once, but where a gate
-        # multiplies it or where cp has the partitioner write its gather in another form than the
-        # experts' own.
+        # Its input is the routed experts', with a gradient of its own. Its sum is added to theirs
+        # before both are scattered, but where a gate multiplies it, who wants it again. The
+        # gradient of both sums is one array, gathered once, but where a gate multiplies it or where
+        # cp has the partitioner write its gather in another form than the experts' own.
         twice = block.shared_gate or cfg.mesh[3] > 1
         gathers += 1 if twice else 0
-        scatters += 2 + (1 if block.shared_gate else 0)
+        scatters += 3 if block.shared_gate else 1
     elif block.experts and "mlp_norm" in saved:  # what the experts take is kept as they take it
         gathers -= 1
     more = _latents(cfg, block)

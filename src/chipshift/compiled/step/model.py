@@ -27,7 +27,9 @@ from chipshift.compiled.step.sharding import (
     gather,
     gathered,
     project,
+    project_all,
     project_apart,
+    project_out,
     scattered,
     seq,
     weight_axes,
@@ -170,6 +172,15 @@ class Weights:
         """``x`` times a weight that FSDP gathers for it."""
         return project(self.mesh, self.cfg, self.layout[name], equation, x, self.params[name])
 
+    def project_all(self, names: tuple[str, ...], equation: str, x: Any) -> tuple[Any, ...]:
+        """``x``, its sequence in parts, times several weights."""
+        held = [(self.layout[name], self.params[name]) for name in names]
+        return project_all(self.mesh, self.cfg, held, equation, x)
+
+    def project_out(self, name: str, equation: str, x: Any) -> Any:
+        """What tp cuts times a weight, the result's sequence in parts."""
+        return project_out(self.mesh, self.cfg, self.layout[name], equation, x, self.params[name])
+
     def project_apart(self, name: str, x: Any) -> Any:
         """The same where every tp device has the whole weight and its part of the sequence."""
         return project_apart(self.mesh, self.cfg, self.layout[name], x, self.params[name])
@@ -182,9 +193,7 @@ def attention(mesh: Mesh, cfg: Config, block: Block, w: Weights, x_BSM: Any) -> 
     """Self-attention, its heads cut over tp."""
     at = Layout(cfg)
     if block.kv_rank is None:
-        # Sequence parallel: gathered over tp here, scattered again after the output projection.
-        x = gathered(mesh, x_BSM, at.cut, at.whole)
-        q, k, v = (w.project(name, "bsm,mhd->bshd", x) for name in ("q", "k", "v"))
+        q, k, v = w.project_all(("q", "k", "v"), "bsm,mhd->bshd", x_BSM)
         if block.qkv_bias:
             q, k, v = q + w("q_bias"), k + w("k_bias"), v + w("v_bias")
         if block.qk_norm:
@@ -197,8 +206,7 @@ def attention(mesh: Mesh, cfg: Config, block: Block, w: Weights, x_BSM: Any) -> 
     q, k, v = (checkpoint_name(y, n) for y, n in ((q, "q"), (k, "k"), (v, "v")))
     q = constrain(mesh, q, at.heads)
     context = constrain(mesh, attend(mesh, cfg, block, q, k, v), at.heads)
-    out = w.project("o", "bshd,hdm->bsm", context)
-    out = scattered(mesh, out, at.cut, at.whole)
+    out = w.project_out("o", "bshd,hdm->bsm", context)
     return out + w("o_bias") if block.out_bias else out
 
 
@@ -231,15 +239,13 @@ def _latent(mesh: Mesh, cfg: Config, block: Block, w: Weights, x: Any) -> tuple[
 def mlp(mesh: Mesh, cfg: Config, block: Block, w: Weights, x: Any, prefix: str = "") -> Any:
     """Feed-forward, its width cut over tp."""
     at = Layout(cfg)
-    x = gathered(mesh, x, at.cut, at.whole)
-    hidden = constrain(mesh, w.project(prefix + "gate", "bsm,mf->bsf", x), at.wide)
-    hidden = activate(cfg, checkpoint_name(hidden, "gate"))
+    names = (prefix + "gate", prefix + "up") if block.gated else (prefix + "gate",)
+    hidden, *up = w.project_all(names, "bsm,mf->bsf", x)
+    hidden = activate(cfg, checkpoint_name(constrain(mesh, hidden, at.wide), "gate"))
     if block.gated:
-        up = constrain(mesh, w.project(prefix + "up", "bsm,mf->bsf", x), at.wide)
-        hidden = hidden * checkpoint_name(up, "up")
+        hidden = hidden * checkpoint_name(constrain(mesh, up[0], at.wide), "up")
     hidden = checkpoint_name(hidden, "act")
-    out = w.project(prefix + "down", "bsf,fm->bsm", hidden)
-    return scattered(mesh, out, at.cut, at.whole)
+    return w.project_out(prefix + "down", "bsf,fm->bsm", hidden)
 
 
 def feed_forward(mesh: Mesh, cfg: Config, block: Block, w: Weights, x: Any) -> Any:

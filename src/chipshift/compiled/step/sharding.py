@@ -185,6 +185,107 @@ def project(
     return multiply(x, w)
 
 
+def project_all(mesh: Mesh, cfg: Config, held: Any, equation: str, x: Any) -> tuple[Any, ...]:
+    """``project`` of one (B, S, M), its sequence in parts, by several weights, pairs ``held``."""
+    if cfg.mesh[4] > 1 and cfg.sequence_parallel:
+        weights, ws = zip(*held, strict=True)
+        return _project_all_over_tp(mesh, cfg, weights, equation, x, ws)
+    x = gathered(mesh, x, P(BATCH, seq(cfg), None), P(BATCH, "cp", None))
+    return tuple(project(mesh, cfg, weight, equation, x, w) for weight, w in held)
+
+
+def _project_all_over_tp(
+    mesh: Mesh, cfg: Config, weights: tuple[Weight, ...], equation: str, x: Any, ws: tuple[Any, ...]
+) -> tuple[Any, ...]:
+    """``x`` is gathered over tp. Its gradient is written for one device, which adds up what each
+    weight gives and scatters that once: the partitioner would scatter every weight's own, or send
+    what goes into a narrow one to other devices instead."""
+    lhs, out = equation.split("->")
+    left, right = lhs.split(",")
+    cut, whole_x = P(BATCH, seq(cfg), None), P(BATCH, "cp", None)
+    specs = [weight.spec(cfg, whole=True) for weight in weights]
+    over_tp = [any(axes and "tp" in axes for axes in spec) for spec in specs]
+    # What a weight that tp does not cut gives is no partial sum: of the device's own part alone.
+    in_parts = [P(BATCH, "cp", "tp") if split else P(BATCH, seq(cfg)) for split in over_tp]
+
+    def forward(x: Any, ws: tuple[Any, ...]) -> tuple[Any, tuple[Any, Any]]:
+        x = constrain(mesh, constrain(mesh, x, cut), whole_x)
+        used = [whole(mesh, cfg, weight, w) for weight, w in zip(weights, ws, strict=True)]
+        return tuple(jnp.einsum(equation, x, w) for w in used), (x, ws)
+
+    def on_device(grads: Any, used: Any) -> Any:
+        total, own = 0.0, 0.0
+        for grad, w, split in zip(grads, used, over_tp, strict=True):
+            part = jnp.einsum(f"{out},{right}->{left}", grad, w)
+            total, own = (total + part, own) if split else (total, own + part)
+        return jax.lax.psum_scatter(total, "tp", scatter_dimension=1, tiled=True) + own
+
+    add_up = jax.shard_map(
+        on_device, mesh=mesh, in_specs=(in_parts, specs), out_specs=cut, check_vma=False
+    )
+
+    def backward(kept: tuple[Any, Any], grads: tuple[Any, ...]) -> tuple[Any, Any]:
+        x, ws = kept
+        held = list(zip(weights, ws, [grad.astype(x.dtype) for grad in grads], strict=True))
+        used = [whole(mesh, cfg, weight, w) for weight, w, _ in held]
+        grad_x = add_up([grad for _, _, grad in held], used)
+        return grad_x, tuple(
+            _weight_grad(mesh, cfg, weight, equation, x, grad, w) for weight, w, grad in held
+        )
+
+    multiply = jax.custom_vjp(lambda x, ws: forward(x, ws)[0])
+    multiply.defvjp(forward, backward)
+    return tuple(multiply(x, ws))
+
+
+def project_out(mesh: Mesh, cfg: Config, weight: Weight, equation: str, x: Any, w: Any) -> Any:
+    """``project`` of what tp cuts to (B, S, M), the sums scattered along the sequence."""
+    if cfg.mesh[4] > 1 and cfg.sequence_parallel:
+        return _project_out_of_tp(mesh, cfg, weight, equation, x, w)
+    y = project(mesh, cfg, weight, equation, x, w)
+    return scattered(mesh, y, P(BATCH, seq(cfg), None), P(BATCH, "cp", None))
+
+
+def _project_out_of_tp(
+    mesh: Mesh, cfg: Config, weight: Weight, equation: str, x: Any, w: Any
+) -> Any:
+    """Written for one device for the same reason."""
+    lhs, out = equation.split("->")
+    left, right = lhs.split(",")
+    cut, whole_y = P(BATCH, seq(cfg), None), P(BATCH, "cp", None)
+
+    def on_device(x: Any, w: Any) -> Any:
+        part = jnp.einsum(equation, x, w)
+        return jax.lax.psum_scatter(part, "tp", scatter_dimension=1, tiled=True)
+
+    specs = (P(BATCH, "cp", "tp"), weight.spec(cfg, whole=True))
+    add_up = jax.shard_map(on_device, mesh=mesh, in_specs=specs, out_specs=cut, check_vma=False)
+
+    def forward(x: Any, w: Any) -> tuple[Any, tuple[Any, Any]]:
+        return add_up(x, whole(mesh, cfg, weight, w)), (x, w)
+
+    def backward(kept: tuple[Any, Any], grad: Any) -> tuple[Any, Any]:
+        x, w = kept
+        grad = constrain(mesh, constrain(mesh, grad, cut), whole_y)
+        grad_x = jnp.einsum(f"{out},{right}->{left}", grad, whole(mesh, cfg, weight, w))
+        return grad_x, _weight_grad(mesh, cfg, weight, equation, x, grad, w)
+
+    multiply = jax.custom_vjp(lambda x, w: forward(x, w)[0])
+    multiply.defvjp(forward, backward)
+    return multiply(x, w)
+
+
+def _weight_grad(
+    mesh: Mesh, cfg: Config, weight: Weight, equation: str, x: Any, grad: Any, w: Any
+) -> Any:
+    """Gradient of ``w`` in ``einsum(equation, x, w)``, reduced and scattered to where it lives."""
+    lhs, out = equation.split("->")
+    left, right = lhs.split(",")
+    reduce = jnp.dtype(cfg.reduce_dtype)
+    grad_w = jnp.einsum(f"{left},{out}->{right}", x, grad, preferred_element_type=reduce)
+    return constrain(mesh, grad_w, weight.spec(cfg)).astype(w.dtype)
+
+
 def project_apart(mesh: Mesh, cfg: Config, weight: Weight, x: Any, w: Any) -> Any:
     """``project`` of (B, S, M) by (M, R), where tp cuts the sequence and not the weight."""
     if cfg.mesh[4] == 1 or not cfg.sequence_parallel:

@@ -72,6 +72,7 @@ def source(cfg: Config, title: str) -> str:
     text = _HEADING.sub(lambda found: commented(ast.literal_eval(found[1])), text)
     text = re.sub(r"^(#.*)\n\n(?=@|def |class )", r"\1\n\n\n", text, flags=re.MULTILINE)
     text = _CONFIG.sub(lambda _: f"CONFIG = {literal(cfg, fields_of(text))}", text)
+    text = re.sub(r"\n{3,}(?=    )", "\n\n", text)  # before a method, others between left out
     return re.sub(r"\n{4,}", "\n\n\n", text)
 
 
