@@ -1,5 +1,6 @@
 """Words of a job: each is one of its field's choices, or a sentence, in every command."""
 
+import shlex
 from pathlib import Path
 
 import pytest
@@ -10,7 +11,7 @@ from chipshift.jobs.read import read_job
 from chipshift.jobs.remats import REMATS
 from chipshift.jobs.words import STACKS, checked_word
 from chipshift.parallel.remat import POLICIES
-from tests.cli.call import NATIVE, call
+from tests.cli.call import NATIVE, ROOT, call
 
 from . import cases, more_cases
 
@@ -196,3 +197,66 @@ def test_an_unknown_optimizer_of_a_framework_is_said(
     left = [entry for entry in job.ignored if entry.matters and name in entry.why]
     assert len(assumed) == 1 and name in assumed[0] and said in assumed[0]
     assert len(left) == 1 and said in left[0].why and left[0].line is not None
+
+
+@pytest.mark.parametrize(
+    "number", ["8k", "4M", "nan", "inf", "-1", "0", "1.5", "", "true", "[8]", "0x10", "1e400",
+               "9" * 400, "None", "8,192"]
+)  # fmt: skip
+@pytest.mark.parametrize("field", ["seq_len", "tp", "devices", "document_len", "ulysses_degree"])
+def test_a_count_of_set_is_a_whole_number(field: str, number: str) -> None:
+    found = call("read", NATIVE, "--set", f"{field}={number}")
+    assert found.code == 2 and len(found.err) < 300, found
+    assert f"--set {field} is '{number[:40]}" in found.err
+    assert "expected a whole number from 1 to 1,000,000,000,000" in found.err
+
+
+@pytest.mark.parametrize(("given", "other"), [("nodes", "devices_per_node"),
+                                              ("devices_per_node", "nodes")])  # fmt: skip
+def test_a_setting_that_tells_nothing_by_itself_is_refused(given: str, other: str) -> None:
+    found = call("read", NATIVE, "--set", f"{given}=16")
+    assert found.code == 2 and f"expected --set {other}=N beside it" in found.err, found
+    both = call("read", NATIVE, "--set", f"{given}=16", "--set", f"{other}=8", "--json")
+    assert both.object()["job"]["devices"] == 128
+
+
+def test_nodes_of_set_go_before_the_files_devices(tmp_path: Path) -> None:
+    # Accelerate's 16 processes on 2 machines; the same devices a node on 4 of them are 32
+    (tmp_path / "fsdp.yaml").write_text(cases.ACCELERATE_FSDP)
+    (tmp_path / "sft.yaml").write_text(cases.TRL_SFT)
+    files = [str(tmp_path / "fsdp.yaml"), str(tmp_path / "sft.yaml")]
+    job = read_job(files, overrides={"nodes": "4", "devices_per_node": "8"})
+    assert job.devices is not None and job.devices.value == 32
+
+
+@pytest.mark.parametrize("command", [("read",), ("assess", "--to", "v6e")], ids=["read", "assess"])
+def test_a_key_of_set_has_one_value(command: tuple[str, ...]) -> None:
+    found = call(*command, NATIVE, "--set", "seq_len=4096", "--set", "seq_len=2048")
+    assert found.code == 2 and "seq_len is given twice, as '4096' and as '2048'" in found.err
+    same = call("read", NATIVE, "--set", "seq_len=4096", "--set", "seq_len=4096")
+    assert same.code == 0
+
+
+def test_counts_of_a_launcher_that_are_no_numbers_are_said(tmp_path: Path) -> None:
+    (tmp_path / "job.sh").write_text(
+        "#SBATCH --nodes=4-8\n"
+        "torchrun --nproc_per_node=gpu pretrain_gpt.py --num-layers 4 --hidden-size 64 "
+        "--num-attention-heads 4 --seq-length 64 --micro-batch-size 1 --vocab-size 1000 "
+        "--max-position-embeddings 64\n"
+    )
+    job = read_job([str(tmp_path / "job.sh")])
+    noted = {what: (value, why) for what, value, why in job.assumed}
+    assert noted["nodes"][0] == "4-8" and "--set nodes=N" in noted["nodes"][1]
+    assert noted["devices per node"][0] == "gpu"
+    assert "as many as there are" in noted["devices per node"][1]
+
+
+@pytest.mark.parametrize("command", ["read", "assess", "plan", "estimate", "roofline"])
+def test_every_example_of_the_help_runs(command: str, tmp_path: Path) -> None:
+    told = call(command, "--help").out.replace("\\\n", " ")
+    examples = [line.strip() for line in told.splitlines() if line.strip().startswith("chipshift ")]
+    assert len(examples) >= 3
+    for example in examples:
+        words = shlex.split(example.partition(" > ")[0].replace("out/", f"{tmp_path}/"))
+        found = call(*(str(ROOT / w) if w.startswith("examples/") else w for w in words[1:]))
+        assert found.code == 0 and found.out, (example, found.err)

@@ -24,6 +24,7 @@ from chipshift.flows.options import (
     read_numbers,
 )
 from chipshift.jobs.job import TrainJob
+from chipshift.jobs.overrides import parse_settings
 from chipshift.jobs.read import read_job
 from chipshift.machines.machine import Machine
 from chipshift.models.model import Model as TracedModel
@@ -50,14 +51,15 @@ def read_pairs(texts: list[str], flag: str, example: str = "seq_len=8192") -> di
     """``KEY=VALUE`` texts as a mapping.
 
     Raises:
-        InputError: a text without ``=``.
+        InputError: a text without ``=``, or one key with two values.
     """
     out: dict[str, str] = {}
     for text in texts:
         key, sign, value = text.partition("=")
         if not sign or not key.strip():
             raise InputError(f"{flag} '{text}': expected KEY=VALUE, such as {flag} {example}")
-        out[key.strip()] = value
+        if out.setdefault(key.strip(), value) != value:
+            raise InputError(f"{flag} {key.strip()} is given twice with two values; expected one")
     return out
 
 
@@ -86,7 +88,7 @@ def load(
         InputError: files that cannot be read, or no machine named anywhere.
     """
     chosen = chosen_model(model, torch)
-    job = read_job(files, model=chosen, overrides=read_pairs(sets, "--set"))
+    job = read_job(files, model=chosen, overrides=parse_settings(sets))
     return present_machine(job, on)
 
 

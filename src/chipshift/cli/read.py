@@ -41,7 +41,7 @@ def command(
     \b
     Examples:
       chipshift read examples/llama3-8b-torchtitan.toml
-      chipshift read launch.sh ds_config.json --set NNODES=16 --on 'h100*128'
+      chipshift read examples/llama3-70b-megatron.sh --set NNODES=16 --on 'h100*128'
       chipshift read examples/llama3-70b-megatron.sh --toml > job.toml
     """
     from chipshift.cli.inputs import chosen_model

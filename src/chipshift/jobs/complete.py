@@ -8,6 +8,7 @@ from typing import Any, TypeVar
 
 from chipshift.errors import InputError
 from chipshift.jobs.check import check_plan
+from chipshift.jobs.devices import devices_of_nodes, machine_of
 from chipshift.jobs.draft import DEGREES, FIELDS, Draft
 from chipshift.jobs.job import Assumed, Given, Precision, Stated, TrainJob
 from chipshift.jobs.loss import LM, NO_REFERENCE, loss
@@ -36,7 +37,7 @@ def complete(draft: Draft, files: tuple[str, ...]) -> TrainJob:
     """
     require_model(draft)
     seq_len = required_length(draft)
-    _devices_of_nodes(draft)
+    devices_of_nodes(draft)
     settle_loss(draft)
     settle(draft)
     assumed = list(draft.assumed)
@@ -58,7 +59,7 @@ def complete(draft: Draft, files: tuple[str, ...]) -> TrainJob:
         precision=precision,
         optimizer=optimizer,
         stack=stack,
-        machine=_machine(draft),
+        machine=machine_of(draft),
         devices=draft.values.get("devices"),
         plan=plan,
         plan_open=draft.open_axis,
@@ -300,34 +301,6 @@ def _precision(draft: Draft) -> Stated[Precision]:
         return Given(precision, given[0].file, given[0].line)
     reasons = [v.why for n in PRECISION_FIELDS if isinstance(v := draft.values.get(n), Assumed)]
     return Assumed(precision, reasons[0] if reasons else "mixed-precision training's usual dtypes")
-
-
-def _devices_of_nodes(draft: Draft) -> None:
-    """Devices = nodes × devices a node, where the file gives both and not the product.
-
-    A launcher that states the devices of a node overrules what a recipe's name tells.
-    """
-    nodes, each = draft.values.get("nodes"), draft.values.get("devices_per_node")
-    total = draft.values.get("devices")
-    if nodes is None or each is None:
-        return
-    if total is not None and not (isinstance(total, Assumed) and isinstance(each, Given)):
-        return
-    count = nodes.value * each.value
-    if isinstance(nodes, Given):
-        draft.put("devices", Given(count, nodes.file, nodes.line))
-    else:
-        draft.put("devices", Assumed(count, nodes.why))
-
-
-def _machine(draft: Draft) -> Stated[str] | None:
-    machine = draft.values.get("machine")
-    if machine is not None:
-        return machine
-    chip, devices = draft.values.get("chip"), draft.get("devices")
-    if chip is None or devices is None:
-        return None
-    return _with(chip, f"{chip.value}*{devices}")
 
 
 def _assumptions(draft: Draft, *made: tuple[str, Stated[Any]]) -> list[tuple[str, str, str]]:

@@ -239,12 +239,22 @@ def put_machine(draft: Draft, launch: Launch, world: Field | None = None) -> Non
         )
 
 
+OWN_COUNT = ("gpu", "auto", "cpu")
+"""Words by which torchrun's ``--nproc-per-node`` takes the devices that a node has."""
+
+
 def _put_count(draft: Draft, name: str, value: Field | None) -> None:
     count = as_integer(value.plain) if value is not None else None
     if value is not None and value.unknown:
         by = f"--set {name}=N, or --on, settles it"
         draft.note(name.replace("_", " "), value.shown, f"only a run could tell; {by}")
-    if value is None or count is None or not 1 <= count <= 10**7:
+    if value is None:
+        return
+    if count is None or not 1 <= count <= 10**7:
+        if not value.unknown:
+            said = "as many as there are" if value.plain in OWN_COUNT else "no whole number from 1"
+            by = f"{said}: --set {name}=N, or --on, settles it"
+            draft.note(name.replace("_", " "), value.shown, by)
         return
     if value.soft:
         why = "the script's default of an environment variable; --on or --set says otherwise"

@@ -113,12 +113,15 @@ class Overrides:
             if key in COUNTS:
                 value = as_integer(text)
                 if value is None or not 1 <= value <= ABSURD:
-                    raise InputError(f"--set {key} is '{text}'; expected a whole number from 1")
+                    raise InputError(
+                        f"--set {key} is '{_short(text)}'; expected a whole number from 1 to "
+                        f"{ABSURD:,}"
+                    )
                 self._put(draft, COUNTS[key], key, value)
             elif key == "microbatch":
                 number = as_number(text)
                 if number is None or not 0 < number <= ABSURD:
-                    raise InputError(f"--set {key} is '{text}'; expected a number above 0")
+                    raise InputError(f"--set {key} is '{_short(text)}'; expected a number above 0")
                 self._put(draft, key, key, number)
             elif key in SWITCHES:
                 switch = as_boolean(text)
@@ -167,15 +170,23 @@ def parse_settings(settings: Iterable[str]) -> dict[str, str]:
     """``["tp=4"]`` to ``{"tp": "4"}``.
 
     Raises:
-        InputError: a setting without ``=``.
+        InputError: a setting without ``=``, or one key with two values.
     """
     found: dict[str, str] = {}
     for setting in settings:
         key, equals, value = setting.partition("=")
         if not equals or not key.strip():
             raise InputError(f"--set {setting}: expected KEY=VALUE")
-        found[key.strip()] = value
+        if found.setdefault(key.strip(), value) != value:
+            raise InputError(
+                f"--set {key.strip()} is given twice, as '{_short(found[key.strip()])}' and as "
+                f"'{_short(value)}'; expected it once"
+            )
     return found
+
+
+def _short(text: str) -> str:
+    return text if len(text) <= 60 else f"{text[:57]}..."
 
 
 def typed(text: str) -> Any:
