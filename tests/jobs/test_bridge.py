@@ -343,3 +343,24 @@ def test_a_gpt_3_of_the_recipe_s_own_numbers(tmp_path: Path) -> None:
     assert params(read.model) == (
         96 * (12 * width**2 + 13 * width) + (2048 + 32256) * width + 2 * width
     )
+
+
+@pytest.mark.parametrize(
+    ("name", "said", "kept"),
+    [
+        ("llama3_70b_pretrain_64gpu_h100_fp8cs_config", "", ["fp8cs"]),
+        ("llama3_70b_pretrain_64gpu_h100_fp8cs_config", "fp8_param_gather = False", []),
+        ("llama3_70b_pretrain_64gpu_h100_fp8cs_config", "fp8_param = False", []),
+        ("llama3_70b_pretrain_64gpu_h100_bf16_config", "", []),
+        # this benchmark takes back what its precision turns on, and the recipe by blocks does not
+        ("kimi_k2_pretrain_256gpu_gb200_fp8mx_config", "", []),
+        ("kimi_k2_pretrain_1024gpu_h100_fp8sc_config", "", []),
+        ("deepseek_v3_pretrain_256gpu_gb200_fp8mx_config", "", ["fp8mx"]),
+    ],
+)
+def test_weights_that_a_precision_keeps_in_8_bits(
+    tmp_path: Path, name: str, said: str, kept: list[str]
+) -> None:
+    text = PERF.format(name) + (f"cfg.mixed_precision.{said}\n" if said else "")
+    read = job(tmp_path, text, "train.py")
+    assert [flag.value for flag in read.flags if flag.kind == "fp8_params"] == kept

@@ -174,6 +174,11 @@ def test_recompute_spellings(tmp_path: Path, arguments: str, remat: str) -> None
     [
         ("--fp8-format hybrid", ("fp8", "", "fp32", "fp32")),
         ("--fp8-format hybrid --fp8-param-gather", ("fp8", "fp8", "fp32", "fp32")),
+        # by way of the gradients' buffer, whatever the weights are kept in
+        (
+            "--fp8-format e4m3 --fp8-recipe mxfp8 --fp8-param-gather",
+            ("fp8", "bf16", "fp32", "fp32"),
+        ),
         ("--grad-reduce-in-bf16", ("bf16", "", "bf16", "fp32")),
         (
             "--use-precision-aware-optimizer --main-grads-dtype bf16 --exp-avg-dtype bf16",

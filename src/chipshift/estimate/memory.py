@@ -89,12 +89,18 @@ def _total(parts: dict[str, Number]) -> Number:
 
 
 def _weights(s: Setting, c: Columns, params: Params, cuts: tuple[Number, Number],
-             taught: Params | None) -> Number:  # fmt: skip
+             taught: Params | None, last: bool) -> Number:  # fmt: skip
     """Bytes of the policy's weights, and of a reference's own, which are cut as they are.
+
+    Embedding and head stay in 16 bits where the other weights are kept in 8.
 
     A teacher's have the dtype of the student's; no optimizer shards them further.
     """
     own = state("weights", params, s.bytes.weights, cuts)
+    if not absent(s.bytes.tables):
+        more = s.bytes.tables - s.bytes.weights
+        wider = memory.state_bytes(_ends(s, c, last), more, cuts[0])
+        own = rename(own, "as_if_all_narrow_bytes") + rename(wider, "wide_tables_bytes")
     if taught is not None:
         frozen = state("teacher", taught, s.bytes.weights, weight_cuts(c))
         own = rename(own, "student_bytes") + rename(frozen, "teacher_bytes")
@@ -144,7 +150,7 @@ def _stage_parts(s: Setting, c: Columns, choice: Choice, policy: Policy, stage: 
         gathered = gathered + memory.beyond(held.flat, activations + logits)
     gradients = _gradients(s, c, choice, at, activations + logits)
     parts = {
-        "weights": _weights(s, c, at.params, cuts.weights, at.taught),
+        "weights": _weights(s, c, at.params, cuts.weights, at.taught, at.last),
         "gradients": plus(gradients, held.buckets),
         "optimizer": state("optimizer", at.params, optimizer_each(s), cuts.optimizer),
         "activations": activations,
@@ -280,7 +286,7 @@ def update_bytes(s: Setting, c: Columns, choice: Choice, stage: Stage) -> Number
     gradients = b.gradients * s.trainable
     around = beside(s, c, choice, params.dense / by[0] + params.experts / by[1], tokens)
     held = (
-        _weights(s, c, params, cuts.weights, _taught(s, c, stage, last=False))
+        _weights(s, c, params, cuts.weights, _taught(s, c, stage, last=False), last=False)
         + state("gradients", params, gradients, cuts.gradients)
         + state("optimizer", params, optimizer_each(s), cuts.optimizer)
         + s.stack.workspace_bytes
@@ -297,15 +303,18 @@ def _last_in_flight(choice: Choice, c: Columns) -> Number:
 
 def _params(s: Setting, c: Columns, counts: list[Number], last: bool) -> Params:
     layers = params_of_layers(s, c, counts)
+    return Params(layers.dense + _ends(s, c, last), layers.experts, layers.whole)
+
+
+def _ends(s: Setting, c: Columns, last: bool) -> Number:
+    """Parameters of embedding and head on the first stage or on the last."""
     table = rename(memory.cut_params(params_embedding(s.model), c.tp, 1.0), "embedding_params")
     head = rename(memory.cut_params(head_params(s.model), c.tp, 1.0), "head_params")
     head = head + s.model.final_norm_params
     if last:
         # a tied head on another stage than the embedding is a copy of it
-        ends = head + np.where(c.pp > 1, table if s.model.tied else 0.0, table)
-    else:
-        ends = table + np.where(c.pp > 1, 0.0, head)
-    return Params(layers.dense + ends, layers.experts, layers.whole)
+        return head + np.where(c.pp > 1, table if s.model.tied else 0.0, table)
+    return table + np.where(c.pp > 1, 0.0, head)
 
 
 def _summed(s: Setting, c: Columns, counts: list[Number], params: Params,
@@ -392,7 +401,9 @@ def _gathered(s: Setting, c: Columns, wd: Number, we: Number, moment: Moment) ->
     own = memory.gathered_bytes(experts, we, held, b.gathered, reduced)
     layers = rename(layers, "layers_gathered_bytes") + rename(own, "experts_gathered_bytes")
     table = rename(memory.cut_params(params_embedding(s.model), c.tp, 1.0), "embedding_params")
-    whole = memory.gathered_bytes(table, wd, 1.0, b.gathered, reduced)
+    # no embedding is gathered in fewer than 16 bits
+    each = b.gathered if float(plain(b.gathered)) >= 2 else 2.0
+    whole = memory.gathered_bytes(table, wd, 1.0, each, reduced)
     whole = rename(whole, "embedding_gathered_bytes")
     if not moment.backward:
         return whole

@@ -358,7 +358,11 @@ def _over_replicas(s: Setting, c: Columns, choice: Choice, sum_s: Number, one: P
     before_s = rename(hiding_time(one.forward_s, c.pp, c.vpp, n), "hiding_forward_s")
     half = rename(dp / 2, "gradient_scatter_s")
     scatter = exposed_behind(half, after_s, st.dp_overlap, st.comm_tax)
-    gathers = exposed_behind(rename(half, "weight_gather_s"), before_s, st.dp_overlap, st.comm_tax)
+    moved = rename(half, "weight_gather_s")
+    if not absent(s.bytes.tables):
+        moved = rename(narrow_gather(half, s.bytes.gathered), "narrow_weight_gather_s")
+        dp = dp - half + moved
+    gathers = exposed_behind(moved, before_s, st.dp_overlap, st.comm_tax)
     return dp, rename(scatter, "exposed_scatter_s") + rename(gathers, "exposed_gather_s")
 
 
@@ -366,6 +370,12 @@ def _over_replicas(s: Setting, c: Columns, choice: Choice, sum_s: Number, one: P
 def gathered_after(all_reduce_s: Number, weight_bytes: Number, reduce_bytes: Number) -> Number:
     """Seconds to gather updated weights, from those of the sum of their gradients."""
     return all_reduce_s / 2 * weight_bytes / reduce_bytes
+
+
+@formula(unit="s", source="weights kept in 8 bits are gathered so; a gather is timed for bf16")
+def narrow_gather(gather_s: Number, weight_bytes: Number) -> Number:
+    """Seconds to gather updated weights of fewer bytes, from those of bf16 ones."""
+    return gather_s * weight_bytes / 2
 
 
 @formula(unit="s", source="virtual stages: the first and last pp microbatches go chunk by chunk")

@@ -6,6 +6,7 @@ import itertools
 from dataclasses import dataclass, replace
 from typing import Any
 
+from chipshift.estimate.narrow_weights import narrow_weights
 from chipshift.estimate.stack import Stack, sources, stack
 from chipshift.estimate.switches import switched
 from chipshift.jobs.draft import FIELDS
@@ -34,7 +35,10 @@ Number = Any
 
 @dataclass(frozen=True)
 class Bytes:
-    """Bytes of one element or parameter, by role."""
+    """Bytes of one element or parameter, by role.
+
+    ``tables``: a weight of embedding and head where the others are kept in 8 bits; else 0.0.
+    """
 
     compute: Number
     weights: Number
@@ -46,6 +50,7 @@ class Bytes:
     moments_per_param: Number
     activations: Number = 2.0
     reference: Number = 0.0
+    tables: Number = 0.0
 
 
 @dataclass(frozen=True)
@@ -121,6 +126,9 @@ def setting(job: TrainJob, machine: Machine, stack_name: str) -> Setting:
         moments_per_param=OPTIMIZERS.get(job.optimizer.value, 2.0),
         reference=DTYPE_BYTES.get(job.reference, 0.0),
     )
+    narrow = narrow_weights(job, chip.key, stack_name)
+    if narrow is not None:
+        sizes = replace(sizes, weights=narrow.held, gathered=narrow.gathered, tables=2.0)
     head_dim = max(
         (ly.attention.head_dim for ly, _ in job.model.layers if ly.attention), default=128
     )
@@ -291,7 +299,8 @@ def _kernel_leaves(s: Setting, hbm: str) -> Kernels:
 def _byte_leaves(s: Setting) -> Bytes:
     """Bytes of an element by role; their names in a derivation say which."""
     own, rows = stated(s.job.precision), {}
-    for name in ("compute", "weights", "gathered", "gradients", "reduce", "master", "moments"):
+    names = ("compute", "weights", "gathered", "gradients", "reduce", "master", "moments", "tables")
+    for name in names:
         value = getattr(s.bytes, name)
         if value:  # a zero says that the part is absent
             rows[name] = leaf(value, "B", f"{name}_bytes_each", own)

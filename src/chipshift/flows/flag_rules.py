@@ -113,7 +113,7 @@ FLAG_RULES: dict[str, FlagRule] = {
     "tf32": FlagRule("other", "tf32-flag", "low", "jax.default_matmul_precision"),
 }  # fmt: skip
 """By ``Flag.kind`` (jobs/job.py). ``node_of_8`` and ``fp8_recipe`` are judged from the plan and
-the precision; ``xla_flags`` and ``tpu`` need nothing."""
+the precision; ``xla_flags``, ``fp8_params`` and ``tpu`` need nothing."""
 
 COSTS: dict[str, Callable[[Port, Flag], Cost]] = {
     "attention_kernel": kernel_costs.attention_kernel,

@@ -61,7 +61,8 @@ class Flag:
     Attributes:
         kind: ``attention_kernel``, ``transformer_engine``, ``fused_optimizer``, ``fused_ops``,
             ``nccl``, ``cuda_environment``, ``xla_flags``, ``deepspeed``, ``apex``,
-            ``loss_scaler``, ``tf32``, ``fp8_recipe``, ``compile``, ``cuda_graph``,
+            ``loss_scaler``, ``tf32``, ``fp8_recipe``, ``fp8_params``
+            (Transformer Engine's weights in 8 bits), ``compile``, ``cuda_graph``,
             ``variable_length`` (batches whose shape varies), ``packed_documents`` (rows of fixed
             length with several documents), ``node_of_8``, ``tp_overlap``, ``dp_overlap``,
             ``ep_overlap``, ``expert_kernels``, ``dropless_moe``, ``cpu_offload``,

@@ -257,6 +257,8 @@ def from_library(
         if key == "use_distributed_optimizer" and value is False:
             settings["use-distributed-optimizer"] = Setting(False, draft.file, line)
     put_precision(settings, recipe.precision, Setting(recipe.precision, draft.file, line))
+    if recipe.settings.get("fp8_param_gather") is False:
+        settings.pop("fp8-param-gather", None)
     # a layout that the library works out when it runs is not in its row
     stages = int(recipe.settings.get("pipeline_model_parallel_size", 1))
     draft.uneven_pp = draft.uneven_pp or stages > 1

@@ -363,7 +363,10 @@ def _gradients(sheet: Sheet, dtype: str, why: str) -> None:
 
 
 def _eight_bit(sheet: Sheet) -> None:
-    """fp8 and fp4 matmuls through Transformer Engine; weights stay bf16 unless gathered so."""
+    """fp8 and fp4 matmuls through Transformer Engine; weights stay bf16 unless kept so.
+
+    MXFP8's are gathered in bf16 (estimate/narrow_weights.py).
+    """
     draft = sheet.draft
     form = sheet.text("fp8-format", "fp8", "fp8-e4m3", "fp8-hybrid", into="fp8 matmuls")
     recipe = sheet.text("fp8-recipe", into="fp8 recipe")
@@ -377,7 +380,10 @@ def _eight_bit(sheet: Sheet) -> None:
         shown = f"{form.value} {recipe.value if recipe else 'delayed'}"
         draft.flag("fp8_recipe", "--fp8-format", shown, form.line)
         if gathered and gathered.value:
-            draft.put("gather", Given("fp8", gathered.file, gathered.line))
+            kind = recipe.value if recipe else "delayed"
+            draft.flag("fp8_params", "--fp8-param-gather", kind, gathered.line)
+            sent = "bf16" if "mx" in kind.lower() else "fp8"
+            draft.put("gather", Given(sent, gathered.file, gathered.line))
 
 
 def _optimizer(sheet: Sheet) -> None:

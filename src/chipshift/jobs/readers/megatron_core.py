@@ -32,6 +32,9 @@ RENAMED = {
     "data_parallel_sharding_strategy": "data-parallel-sharding-strategy",
     "mtp_num_layers": "mtp-num-layers",
     "override_vocab_size": "padded-vocab-size",
+    "fp8_param": "fp8-param-gather",
+    "fp8_params": "fp8-param-gather",
+    "fp8_param_gather": "fp8-param-gather",
     "num_kv_heads": "num-query-groups",
     "qkv_bias": "add-qkv-bias",
     "add_qkv_bias": "add-qkv-bias",
@@ -85,6 +88,8 @@ def pass_on(settings: dict[str, Setting], name: str, setting: Setting) -> None:
             raise unknown(name, setting, meant)
     argument = argument_of(name)
     value = setting.value
+    if argument == "fp8-param-gather" and as_boolean(value) is False:
+        settings.pop(argument, None)  # the precision's own, taken back
     if not argument or value is None or value is False or isinstance(value, dict):
         return
     if isinstance(value, str) and as_boolean(value) is False and not value.isdecimal():
@@ -94,6 +99,11 @@ def pass_on(settings: dict[str, Setting], name: str, setting: Setting) -> None:
     if isinstance(value, str) and argument.endswith("-dtype"):
         setting = Setting(dtype_of(value) or value, setting.file, setting.line)
     settings[argument] = setting
+
+
+BLOCKWISE = re.compile(r"subchannel|block|fp8_?sc")
+"""The recipe whose weights stay bf16 between steps: NVIDIA, Megatron-Bridge 2026-08 and NeMo 2.6,
+mixed_precision.py (``fp8_param_gather``), as of every other fp8 recipe there they do not."""
 
 
 def put_precision(settings: dict[str, Setting], words: str, setting: Setting) -> None:
@@ -106,6 +116,8 @@ def put_precision(settings: dict[str, Setting], words: str, setting: Setting) ->
     elif "fp8" in lowered:
         settings["fp8-format"] = Setting("hybrid", setting.file, setting.line)
         settings["fp8-recipe"] = Setting(lowered, setting.file, setting.line)
+        if not BLOCKWISE.search(lowered):
+            settings["fp8-param-gather"] = Setting(True, setting.file, setting.line)
 
 
 def fill(settings: dict[str, Setting], draft: Draft, context: Context) -> None:
