@@ -335,9 +335,9 @@ def test_a_job_sets_pods_are_its_jobs_times_their_parallelism(tmp_path: Path) ->
 
 
 def test_what_a_fork_of_nanogpt_adds_is_said_to_matter(tmp_path: Path) -> None:
-    text = "batch_size = 12\nblock_size = 1024\nuse_moe = True\nnum_experts = 8\n"
+    text = "batch_size = 12\nblock_size = 1024\nuse_moe = True\nuse_sinks = True\n"
     found = job(tmp_path, text + "optimizer_type = 'muon'\n", "moe.py")
-    assert {i.key for i in found.ignored if i.matters} == {"use_moe", "num_experts"}
+    assert {i.key for i in found.ignored if i.matters} == {"use_moe", "use_sinks"}
     assert found.optimizer.value == "muon"
 
 

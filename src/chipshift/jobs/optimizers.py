@@ -8,11 +8,12 @@ OPTIMIZERS = {
     "adamw": 2.0, "adam": 2.0, "adamax": 2.0, "nadam": 2.0, "radam": 2.0, "adadelta": 2.0,
     "lamb": 2.0, "adopt": 2.0, "sophia": 2.0,
     "lion": 1.0, "muon": 1.0, "sgdm": 1.0, "adagrad": 1.0, "rmsprop": 1.0, "novograd": 1.0,
-    "lars": 1.0, "came": 1.0,
+    "lars": 1.0, "came": 1.0, "adam_mini": 1.0,
     "ademamix": 3.0, "grokadamw": 3.0, "distributed_shampoo": 3.0, "adan": 4.0,
     "sgd": 0.0, "adafactor": 0.0, "lomo": 0.0, "adalomo": 0.0,
 }  # fmt: skip
-"""Tensors of the parameters' size that each keeps (factored second moments are small): PyTorch's
+"""Tensors of the parameters' size that each keeps (factored second moments are
+small, as are Adam-mini's, one a block): PyTorch's
 ``torch.optim``, bitsandbytes' and Transformers' documentation, and each optimizer's paper."""
 
 _SPELT = {name.replace("_", ""): name for name in OPTIMIZERS} | {

@@ -148,6 +148,7 @@ def _parameters(nodes: list[ast.AST], file: str, known: Module) -> dict[str, Set
             value = evaluate(default, known)
             if value is not None and not isinstance(value, Unknown):
                 found.setdefault(parameter.arg, Setting(value, file, default.lineno))
+    open_ones: set[str] = set()
     for node in nodes:
         if isinstance(node, ast.Call) and (order := functions.get(dotted(node.func), [])):
             passed = [*zip(order, node.args, strict=False)]
@@ -157,8 +158,8 @@ def _parameters(nodes: list[ast.AST], file: str, known: Module) -> dict[str, Set
                 if not isinstance(value, Unknown):
                     found[parameter_name] = Setting(value, file, argument.lineno)
                 elif not isinstance(argument, ast.Name) or argument.id != parameter_name:
-                    found.pop(parameter_name, None)
-    return found
+                    open_ones.add(parameter_name)
+    return {name: setting for name, setting in found.items() if name not in open_ones}
 
 
 def _signatures(nodes: list[ast.AST]) -> Iterator[tuple[str, ast.FunctionDef]]:

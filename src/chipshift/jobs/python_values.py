@@ -29,6 +29,8 @@ module its own hyperparameters."""
 
 ENVIRONMENT = ("os.environ.get", "os.getenv", "environ.get", "getenv")
 """Calls that take a variable's default where nothing sets it."""
+_HELPER = re.compile(r"_?(?:get_?|read_?)?env(?:_(?:int|float|str|bool|or|or_default|get|var))?")
+"""What scripts call their own function of a variable and its default: ``env("LAYERS", 8)``."""
 
 
 class Unknown(str):
@@ -165,7 +167,7 @@ def _known_call(node: ast.Call, module: Module, depth: int) -> Any:
             return int(value)
         cut = name == "int" and isinstance(value, float) and math.isfinite(value)
         return int(value) if cut else value  # towards zero, as Python does
-    if name in ENVIRONMENT and len(node.args) == 2:
+    if (name in ENVIRONMENT or _HELPER.fullmatch(name)) and len(node.args) == 2:
         return evaluate(node.args[1], module, depth + 1)
     return Unknown(f"{name or 'call'}()")
 
@@ -205,6 +207,8 @@ def _unary(node: ast.UnaryOp, value: Any) -> Any:
 
 
 def _binary(node: ast.BinOp, left: Any, right: Any) -> Any:
+    if isinstance(node.op, ast.Add) and _text(left) and _text(right):
+        return (left + right)[:LONGEST_TEXT]
     if not _number(left) or not _number(right):
         return Unknown("...")
     try:
@@ -242,6 +246,8 @@ def _compared(operator: ast.cmpop, left: Any, right: Any) -> Any:
         inside = any(left == one and type(left) is type(one) for one in right)
         told = inside or not any(isinstance(one, Unknown) for one in right)
         return inside == isinstance(operator, ast.In) if told else Unknown("...")
+    if isinstance(operator, (ast.In, ast.NotIn)) and _text(left) and _text(right):
+        return (left in right) == isinstance(operator, ast.In)
     if isinstance(operator, (ast.Is, ast.IsNot)) and (left is None or right is None):
         return (left is right) == isinstance(operator, ast.Is)
     if not _number(left) or not _number(right):
@@ -253,6 +259,10 @@ def _compared(operator: ast.cmpop, left: Any, right: Any) -> Any:
     if isinstance(operator, ast.Lt):
         return left < right
     return left <= right if isinstance(operator, ast.LtE) else Unknown("...")
+
+
+def _text(value: Any) -> bool:
+    return isinstance(value, str) and not isinstance(value, Unknown)
 
 
 def _number(value: Any) -> bool:

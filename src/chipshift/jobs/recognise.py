@@ -57,11 +57,16 @@ _LIGHTNING_COMMAND = re.compile(
 )
 _LAUNCH = re.compile(
     r"\A\s*#!.*\b(?:ba|z|k|da)?sh\b|^[ \t]*#SBATCH|"
-    r"^[ \t]*(?:srun|torchrun|mpirun|accelerate|deepspeed|tune|axolotl|composer)\b|"
-    r"^[ \t]*python3?[ \t].*-m[ \t]+torch\.distributed\.|"
-    r"^[ \t]*llamafactory-cli\b|^[ \t]*python3?[ \t].*-m[ \t]+accelerate\.commands\.launch\b",
+    r"^[ \t]*(?:\w+=\S*[ \t]+)*(?:"
+    r"(?:srun|torchrun|mpirun|accelerate|deepspeed|tune|axolotl|composer|llamafactory-cli)\b|"
+    r"python3?[ \t].*-m[ \t]+(?:torch\.distributed\.|accelerate\.commands\.launch\b))",
     re.M,
 )
+_OWN_COMMAND = re.compile(
+    r"--(?:model[_-](?:name|id|path)|base[_-]model|pretrained[_-]model\w*|model)[ =]+[^\s-]"
+)
+_OWN_BATCH = re.compile(r"--(?:train[_-]|micro[_-])?(?:batch[_-]size|bsz?)[ =]+\S")
+"""Words of a training script's own, which a launcher passes on."""
 _KEY_VALUE = re.compile(
     r"(?<![\w-])(?:per_device_batch_size|ici_\w+_parallelism|max_target_length)="
 )
@@ -167,6 +172,7 @@ FOREIGN: tuple[tuple[str, tuple[frozenset[str], ...]], ...] = (
     ),
     ("StripedHyena (Evo 2)", (frozenset({"hyena_filter_groups"}), frozenset({"hcl_layer_idxs"}))),
     ("NxD Training (AWS Neuron)", (frozenset({"trainer", "distributed_strategy"}),)),
+    ("mergekit", (frozenset({"merge_method"}),)),
 )
 """YAML of other frameworks that share words with those above, and the keys that tell them."""
 
@@ -223,9 +229,19 @@ def recognise(source: Source) -> str:
             f"{source.path} is a Python script that takes its settings from its command line; "
             "expected the command or the shell script that starts it, or its YAML"
         )
+    if not form and (parent := _HYDRA.search(text)) and not python:
+        raise InputError(
+            f"{source.path} is a part of a Hydra configuration, which lays it over "
+            f"{parent.group(1)[:80]}; expected the whole of it, as 'python train.py --cfg job "
+            "--resolve' of that program prints it"
+        )
     if not form:
         raise InputError(f"{source.path} is in no format known here; expected {KNOWN}")
     return form
+
+
+_HYDRA = re.compile(r"^defaults:[ \t]*(?:#.*)?\n(?:[ \t]*#.*\n)*[ \t]*-[ \t]*([^\n#]+)", re.M)
+"""A defaults list and its first entry."""
 
 
 def _refuse_foreign(path: str, text: str, python: bool) -> None:
@@ -329,7 +345,18 @@ def _script(text: str) -> str:
         return "transformers"
     if _LIGHTNING_COMMAND.search(text) and not _IMPORTS.search(text):
         return "lightning"
-    return ""
+    return "transformers" if own_command(text) else ""
+
+
+def own_command(text: str) -> bool:
+    """A launcher that starts a training script with words of the script's own."""
+    return bool(
+        _OWN_COMMAND.search(text)
+        and _OWN_BATCH.search(text)
+        and _LAUNCH.search(text)
+        and not _IMPORTS.search(text)
+        and re.search(r"\S\.py\b", text)
+    )
 
 
 def _manifest(text: str) -> bool:
@@ -365,4 +392,11 @@ def _yaml(text: str) -> str:
         return "megatron_yaml"
     if not re.search(rf"^{_WEAK}", text, re.M):
         keys.discard("gradient_accumulation_steps")
-    return next((name for name, sets in YAML_FORMATS if any(s <= keys for s in sets)), "")
+    form = next((name for name, sets in YAML_FORMATS if any(s <= keys for s in sets)), "")
+    if form == "axolotl" and "per_device_train_batch_size" in keys and not keys & _AXOLOTL:
+        return "transformers"  # another program's, with a base_model too
+    return form
+
+
+_AXOLOTL = {"sequence_len", "micro_batch_size", "datasets", "adapter", "lora_r", "sample_packing"}
+"""Keys that tell axolotl's YAML from others that name a base_model."""

@@ -86,6 +86,7 @@ class Sheet:
         self.draft = draft
         self.taken: set[str] = set()
         self.known: set[str] = set()
+        self.passing: set[str] = set()
 
     def raw(self, *keys: str) -> tuple[str, Setting] | None:
         """The first of several spellings that is present; a second, different one is reported."""
@@ -221,14 +222,17 @@ class Sheet:
             InputError: a key is one slip of the keyboard away from one that is read and absent.
         """
         patterns = tuple(patterns)
-        self.known.update(p for p in patterns if "*" not in p)
+        plain = {p for p in patterns if "*" not in p}
+        if not matters:
+            self.passing |= plain - self.known
+        self.known |= plain
         self.draft.known |= self.known
         missing = self._missing()
         for key, setting in self.settings.items():
             if key in self.taken or not any(fnmatch.fnmatchcase(key, p) for p in patterns):
                 continue
             if key not in patterns and (meant := misspelt(key, missing)):
-                if setting.file != "--set" and slipped(key, meant):
+                if setting.file != "--set" and self._slips(key, meant):
                     raise unknown(key, setting, meant)
                 continue
             if setting.file == "--set":
@@ -239,6 +243,10 @@ class Sheet:
             self.taken.add(key)
             entry = Ignored(key, setting.file, setting.line, matters, why)
             self.draft.ignored.append(entry)
+
+    def _slips(self, key: str, meant: str) -> bool:
+        """Whether a key is another that bears on the numbers, but for one slip."""
+        return meant not in self.passing and slipped(key, meant)
 
     def _missing(self) -> set[str]:
         """Known keys that the file has not; of a file with too many keys to compare, none."""
@@ -279,7 +287,8 @@ class Sheet:
             if matters:
                 why = f"not known as a key of {framework}: what it changes is not in the numbers"
             meant = misspelt(key, missing)
-            if meant and slipped(key, meant):
+            meant = "" if meant in self.passing else meant
+            if meant and self._slips(key, meant):
                 raise unknown(key, setting, meant)
             if meant:
                 why = f"not a key of {framework}; did you mean '{meant}'?"

@@ -96,7 +96,10 @@ def put_adapters(sheet: Sheet) -> None:
     eight = sheet.boolean(
         "load_in_8bit", "use_8bit_quantization", "use_8bit", into="frozen weights in 8 bits"
     )
-    bits = sheet.integer("quantization_bit", into="bits of the frozen weights")
+    bits = sheet.integer(
+        "quantization_bit", "load_in_bits", "bits", into="bits of the frozen weights",
+        none=(None, 16, 32),
+    )  # fmt: skip
     on = (adapter is not None and "lora" in adapter.value.lower()) or (use and use.value)
     if adapter is None and use is None and rank is not None:
         on = True

@@ -13,6 +13,7 @@ from chipshift.jobs.draft import Draft
 from chipshift.jobs.dtypes import dtype_of
 from chipshift.jobs.job import Given
 from chipshift.jobs.readers import deepspeed
+from chipshift.jobs.readers.config_model import put_config_model
 from chipshift.jobs.readers.foundry_mpt import put_mpt
 from chipshift.jobs.readers.hf_args import put_fsdp, put_model
 from chipshift.jobs.readers.optimizer_name import put_optimizer_named
@@ -35,6 +36,8 @@ def read(source: Source, context: Context) -> Draft:
         put_mpt(sheet)
     else:
         put_model(sheet, context, "model.pretrained_model_name_or_path")
+        if kind is not None and draft.get("model") is None and not context.model_named:
+            _of_a_fork(sheet, kind.value)
     draft.microbatch_rule = "at_most"  # Composer cuts a device's share into equal parts
     draft.put("global_batch", sheet.integer("global_train_batch_size", into="global batch"))
     micro = sheet.raw("device_train_microbatch_size", "device_train_grad_accum")
@@ -100,6 +103,25 @@ def _deepspeed(sheet: Sheet) -> None:
     deepspeed.put_zero(Sheet(inner, sheet.draft))
     sheet.taken.update(found)
     sheet.draft.put("engine", Given("deepspeed", first.file, first.line))
+
+
+_LLAMA = {
+    "model.d_model": "hidden_size",
+    "model.n_layers": "num_hidden_layers",
+    "model.n_heads": "num_attention_heads",
+    "model.intermediate_size": "intermediate_size",
+    "model.vocab_size": "vocab_size",
+}
+"""Keys that say all of a Llama's shape."""
+
+
+def _of_a_fork(sheet: Sheet, kind: str) -> None:
+    """A model that a fork registers: a Llama by its sizes, else by its name."""
+    if "llama" in kind.lower() and all(key in sheet.settings for key in _LLAMA):
+        put_config_model(sheet, {"model_type": "llama"}, _LLAMA, kind)
+        sheet.draft.note("model", kind, "a fork's model: a Llama of the sizes that the file gives")
+    elif not sheet.draft.wanted_model:
+        sheet.draft.wanted_model = kind[:120]
 
 
 def _fsdp(sheet: Sheet) -> None:

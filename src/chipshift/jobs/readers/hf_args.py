@@ -99,7 +99,8 @@ def put_batch(sheet: Sheet, default_micro: int = 8) -> None:
     draft.assume("microbatch", default_micro, "the trainer's default batch a device")
     steps = sheet.integer("gradient_accumulation_steps", into="accumulation", none=("auto",))
     draft.put("accumulation", steps)
-    draft.assume("accumulation", 1, "the trainer's default of no accumulation")
+    if "global_batch" not in draft.values:
+        draft.assume("accumulation", 1, "the trainer's default of no accumulation")
     if not _two_lengths(sheet):
         draft.put("seq_len", sheet.integer(*LENGTHS, into="sequence length", high=10**9))
 
@@ -262,6 +263,9 @@ def deepspeed_file(sheet: Sheet, context: Context, key: str, setting: Setting) -
     stage = int(match.group(1)) if match else 2
     why = f"told from the name {path}" if match else f"give {path} too for its stage"
     draft.assume("sharding", ("ddp", "zero1", "zero2", "fsdp")[stage], why)
+    if "offload" in path.rsplit("/", 1)[-1].lower():
+        draft.flag("cpu_offload", key, setting.value, setting.line)
+        draft.note("offload", "on the device", f"{why}; the host's part is not modelled")
 
 
 def take(draft: Draft, other: Draft) -> None:
@@ -319,12 +323,22 @@ def put_flags(sheet: Sheet) -> None:
 def put_task(sheet: Sheet, default: str) -> None:
     """Pretraining, fine-tuning, or training on preferences."""
     draft = sheet.draft
+    _say_towers(sheet)
     stage = sheet.text("stage", "rl", into="kind of training")
     if stage is not None:
         pretrains = stage.value.lower() in ("pt", "pretrain")
         draft.put("task", Given("pretrain" if pretrains else "sft", stage.file, stage.line))
     put_loss(sheet, stage)
     draft.assume("task", default, "the trainer's usual use")
+
+
+def _say_towers(sheet: Sheet) -> None:
+    """LLaVA's words for a tower beside the model: its work and its images' tokens."""
+    model = sheet.draft.get("model")
+    if model is not None and model.towers:
+        return
+    why = "a tower beside the language model, and what it adds to a sequence, is not in the numbers"
+    sheet.ignore(("vision_tower", "mm_vision_tower", "audio_tower", "speech_tower"), True, why)
 
 
 QUIET = (

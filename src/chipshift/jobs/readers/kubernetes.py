@@ -68,7 +68,9 @@ def read(source: Source, context: Context) -> Draft:
     for document in documents:
         for path, container in _containers(document.tree, ""):
             script = _script(container, path, document, source.path)
-            if script is None or not _known(script):
+            if script is not None and not _known(script):
+                script = _started(script, context)
+            if script is None:
                 continue
             try:
                 draft = read_draft(script, context)
@@ -98,6 +100,15 @@ def _known(script: Source) -> bool:
     except InputError:
         return False
     return True
+
+
+def _started(command: Source, context: Context) -> Source | None:
+    """The script given beside that an unknown command starts: ``bash /workspace/entrypoint.sh``."""
+    for name in re.findall(r"[\w./-]+\.(?:sh|py)\b", command.text):
+        found = context.neighbour(name)
+        if found is not None and _known(found):
+            return found
+    return None
 
 
 def _with_variables(source: Source, context: Context) -> Source:

@@ -74,8 +74,8 @@ def _settings(module: Module, source: Source) -> dict[str, Setting]:
     if not built:
         raise InputError(f"{source.path} calls no Trainer(...); expected a Lightning script")
     take_workers(settings, module)
-    _constants(module, settings)
     _block(module, settings, source.path)
+    _constants(module, settings)
     return settings
 
 
@@ -116,6 +116,9 @@ def _block(module: Module, settings: dict[str, Setting], file: str) -> None:
     for call in module.calls:
         known = call.keywords.get("block_size")
         if known is not None and str(known.value).endswith("config.block_size"):
+            later = settings.get("block_size")
+            if later is not None and later.line is not None and later.line > call.line:
+                del settings["block_size"]  # of the data that it is tested on
             word = "LLaMA's block_size" if llama else "block_size"
             settings["model_block_size"] = Setting(word, file, known.line)
 
@@ -130,7 +133,7 @@ def _constants(module: Module, settings: dict[str, Setting]) -> None:
             if known is None or isinstance(known.value, (Unknown, list, dict)):
                 continue
             target = "batch_size" if name == "train_batch_size" else name
-            if target in LENGTHS and any(key in settings for key in LENGTHS):
+            if target in LENGTHS and any(k in settings for k in (*LENGTHS, "model_block_size")):
                 continue
             settings.setdefault(target, known)
     if "batch_size" in unknown and "micro_batch_size" in settings:

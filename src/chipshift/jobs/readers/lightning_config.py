@@ -135,3 +135,11 @@ def _model(sheet: Sheet, context: Context) -> None:
             if not context.model_named:
                 put_model_named(sheet.draft, setting.value.rstrip("/"), setting)
             return
+    classes = [
+        (key, str(setting.value))
+        for key, setting in sheet.settings.items()
+        if re.fullmatch(r"(?:.*\.)?(?:class_path|_target_|_name_)", key)
+    ]
+    inner = [value for key, value in classes if re.search(r"backbone|network|\bnet\b", key)]
+    outer = [value for key, value in classes if key.split(".")[0] in ("model", "module")]
+    sheet.draft.wanted_model = next(iter(inner or outer), "")[:120]

@@ -5,6 +5,7 @@ Names, defaults and the batch arithmetic: Karpathy, nanoGPT, train.py and model.
 
 from __future__ import annotations
 
+import re
 from dataclasses import replace
 from typing import Any
 
@@ -15,10 +16,11 @@ from chipshift.jobs.draft import Draft
 from chipshift.jobs.dtypes import dtype_of
 from chipshift.jobs.job import Given
 from chipshift.jobs.python_tree import Unknown
+from chipshift.jobs.readers.nanogpt_forks import fork_shape
 from chipshift.jobs.readers.optimizer_name import put_optimizer_named
 from chipshift.jobs.settings import Sheet
 from chipshift.jobs.source import Source
-from chipshift.models.model import Attention, DenseMlp, Layer, Model
+from chipshift.models.model import Layer, Model
 from chipshift.models.preset import preset
 
 
@@ -41,7 +43,7 @@ def read(source: Source, context: Context) -> Draft:
     # train.py divides the accumulation over the devices: their product is the global batch
     total = batch.value * steps.value
     draft.put("global_batch", Given(total, steps.file, steps.line))
-    if not context.model_named:
+    if not context.model_named and not _elsewhere(sheet):
         draft.put("model", Given(_model(sheet, length.value), draft.file))
     written = settings.get("dtype")
     if written is not None and isinstance(written.value, Unknown) and "bfloat16" in written.value:
@@ -75,12 +77,36 @@ def read(source: Source, context: Context) -> Draft:
     return draft
 
 
+_ELSEWHERE = re.compile(r"(?:^|_)(?:model_)?config(?:_path|_file|_name)?$")
+_OTHER_BLOCKS = re.compile(r"mamba|rwkv|hyena|ssm|s4|retnet|gla|delta|lstm", re.I)
+
+
+def _elsewhere(sheet: Sheet) -> bool:
+    """A fork's model that this file has not: one of another file, or of blocks of another kind."""
+    for key, setting in sheet.settings.items():
+        if not isinstance(setting.value, str) or isinstance(setting.value, Unknown):
+            continue
+        named = _ELSEWHERE.search(key) and setting.value.endswith((".json", ".yaml", ".yml"))
+        if named and not {"n_layer", "n_embd"} & sheet.settings.keys():
+            sheet.taken.add(key)
+            sheet.draft.wanted_model = f"the model of {setting.value}"
+            sheet.draft.miss(setting.value, setting.file, setting.line, "it is the model's config")
+            return True
+        if re.search(r"block_type|mixer|layer_type", key) and _OTHER_BLOCKS.search(setting.value):
+            sheet.taken.add(key)
+            sheet.draft.wanted_model = f"a fork's model of {setting.value} blocks"
+            return True
+    return False
+
+
 QUIET = (
     *("out_dir", "eval_*", "log_*", "always_save_*", "save_*", "init_from", "wandb_*", "dataset"),
     *("learning_rate", "max_iters", "weight_decay", "beta*", "grad_clip", "decay_lr", "warmup_*"),
     *("lr_*", "min_lr", "*_lr", "lr", "backend", "device", "dropout", "seed", "meta_vocab_size"),
     *("*iter", "*iters", "*_interval", "*_name", "*_dir", "*_path", "*_file*", "*_notes", "gamma"),
     *("momentum", "*decay*", "*schedule*", "epsilon", "eps", "*seed*", "tensorboard*", "start"),
+    *("rho", "interval", "hess*", "scale_attn*", "*num_workers", "*tokenizer*", "*_cache*"),
+    *("comment", "rank", "world_size", "ckpt_*", "*overwrite*", "max_length", "exp_*", "project*"),
     *("num_samples", "max_new_tokens", "temperature", "top_k", "data_*", "*checkpoint*"),
 )
 """Keys of train.py and sample.py that change neither time nor memory, and forks' like them."""
@@ -133,13 +159,15 @@ def _model(sheet: Sheet, positions: int) -> Model:
         )
     on = bias is not None and bias.value
     norm = 2 * d if on else d
-    attention = Attention(heads, heads, d // heads, d // heads, bias_params=4 * d if on else 0)
-    mlp = DenseMlp(4 * d, 2, 5 * d if on else 0)
+    shape = fork_shape(sheet, d, heads)
+    mlp = shape.mlp(d, on)
     made: dict[str, Any] = {
         "vocab": vocab.value if vocab else 50304,
-        "layers": ((Layer(attention, mlp, 2 * norm), layers),),
+        "layers": ((Layer(shape.attention(d, heads, on), mlp, 2 * norm), layers),),
         "layer_order": (0,) * layers,
-        "embedding_extra_params": positions * d,
+        "embedding_extra_params": positions * d if shape.learned else 0,
         "final_norm_params": norm,
     }
-    return Model(name=f"gpt-{layers}x{d}", architecture="nanogpt", d_model=d, tied=True, **made)
+    return Model(
+        name=f"gpt-{layers}x{d}", architecture="nanogpt", d_model=d, tied=shape.tied, **made
+    )

@@ -93,6 +93,8 @@ def read(source: Source, context: Context) -> Draft:
     if (draft.get("tp") or 1) == 8:
         found = draft.values["tp"]
         draft.flag("node_of_8", "parallelism.tp", 8, getattr(found, "line", None))
+    off = [key for key, one in sheet.settings.items() if one.value in (False, None)]
+    sheet.ignore([k for k in off if k.startswith("parallelism.")], False, "off")
     sheet.ignore(QUIET, False, "does not change the time or memory of a step")
     sheet.close("nanotron", unknown_matters=True)
     return draft
@@ -132,8 +134,13 @@ def _model(sheet: Sheet) -> None:
     config = {k.removeprefix(base): s.value for k, s in keys.items() if "." not in k[len(base) :]}
     family = next((f for flag, f in FAMILIES.items() if as_boolean(config.get(flag)) is True), "")
     first = next(iter(keys.values()))
+    told = [k for k, v in config.items() if k.startswith("is_") and k.endswith("_config") and v]
+    if not family and not told and {"hidden_size", "num_hidden_layers"} <= config.keys():
+        family = "llama"
+        draft.note("model", family, "no is_..._config key: nanotron takes its first kind, Llama's")
     if not family or f"{base}moe_config.num_experts" in keys:
-        draft.wanted_model = "an architecture that nanotron alone defines"
+        kind = told[0] if told and not family else "experts" if family else "no is_llama_config"
+        draft.wanted_model = f"an architecture that nanotron alone defines ({kind})"
         return
     config = {k: v for k, v in config.items() if not k.startswith("is_")}
     if family == "starcoder2":

@@ -11,7 +11,7 @@ import re
 
 from chipshift.jobs.context import Context
 from chipshift.jobs.draft import Draft
-from chipshift.jobs.job import Given, Ignored
+from chipshift.jobs.job import Assumed, Given, Ignored
 from chipshift.jobs.loss import HOST
 from chipshift.jobs.readers.bridge import read_recipe
 from chipshift.jobs.readers.bridge_launcher import read_launcher
@@ -77,7 +77,26 @@ def read(source: Source, context: Context) -> Draft:
     if devices is not None and str(devices.value) not in ("-1", "auto"):
         draft.put("devices_per_node", sheet.integer("trainer.devices", into="devices a node"))
     fill(settings, draft, context)
+    _plain_autocast(sheet)
     return draft
+
+
+def _plain_autocast(sheet: Sheet) -> None:
+    """Without ``megatron_amp_O2``, its default, half precision is autocast over fp32 weights.
+
+    Source: NVIDIA, NeMo 2.4, nemo/collections/nlp/parts/utils_funcs.py
+    (torch_dtype_from_precision) and megatron_trainer_builder.py, 2025.
+    """
+    draft, precision = sheet.draft, sheet.settings.get("trainer.precision")
+    if precision is None or "16" not in str(precision.value):
+        return
+    held = sheet.boolean("model.megatron_amp_O2", into="weights held in half precision")
+    if held is not None and held.value:
+        return
+    why = "without megatron_amp_O2 half precision is autocast over fp32 weights"
+    for role, dtype in (("weights", "fp32"), ("gradients", "fp32"), ("master", "none")):
+        if not isinstance(draft.values.get(role), Given):
+            draft.put(role, Assumed(dtype, why))
 
 
 def _tuning(sheet: Sheet, settings: dict[str, Setting], context: Context) -> None:

@@ -25,12 +25,13 @@ from chipshift.jobs.launch import (
 from chipshift.jobs.python_values import Absent
 from chipshift.jobs.readers import deepspeed_chat
 from chipshift.jobs.readers.accelerate_command import launched
-from chipshift.jobs.readers.hf_args import LENGTHS, fill, put_ignored, stack_of, take
+from chipshift.jobs.readers.hf_args import LENGTHS, MODELS, fill, put_ignored, stack_of, take
+from chipshift.jobs.readers.own_words import hoist, put_own_words, put_trl_defaults
 from chipshift.jobs.readers.preference_keys import put_configured, put_program
 from chipshift.jobs.readers.ray_train import put_workers, take_workers
 from chipshift.jobs.readers.script_model import put_built_model, script_model
 from chipshift.jobs.readers.yaml_sheet import yaml_sheet
-from chipshift.jobs.recognise import is_python
+from chipshift.jobs.recognise import is_python, own_command
 from chipshift.jobs.settings import Setting, Sheet, flatten, unset_names
 from chipshift.jobs.shell.resolve import Command
 from chipshift.jobs.source import Source
@@ -49,12 +50,15 @@ def read(source: Source, context: Context) -> Draft:
     text = source.text.lstrip()
     if text.startswith("{"):
         sheet = _json(source, context, draft)
-    elif not is_python(source.text) and any(flag in text for flag in TELLTALES):
+    elif not is_python(source.text) and (
+        any(flag in text for flag in TELLTALES) or own_command(source.text)
+    ):
         sheet = _command(source, context, draft)
     elif re.search(r"^\s*(import|from)\s+\w", text, re.M):
         sheet = _script(source, context, draft)
     else:
         sheet = yaml_sheet(source, context, draft)
+        hoist(sheet)
     _rename(sheet)
     deepspeed_chat.translate(sheet.settings, draft)
     put_workers(sheet)
@@ -77,7 +81,9 @@ def _json(source: Source, context: Context, draft: Draft) -> Sheet:
         raise InputError(f"{source.path} holds no table of keys; expected training arguments")
     settings = flatten(tree, source.path, lines)
     context.overrides.lay_over(settings)
-    return Sheet(settings, draft)
+    sheet = Sheet(settings, draft)
+    hoist(sheet)
+    return sheet
 
 
 def _command(source: Source, context: Context, draft: Draft) -> Sheet:
@@ -88,7 +94,9 @@ def _command(source: Source, context: Context, draft: Draft) -> Sheet:
     for command in launch.found.commands:
         settings = as_settings(program_words(command), source.path, launch.found.environment)
         dashed = {f"--{key.replace('-', '_')}" for key in settings}
-        if dashed & set(TELLTALES) and len(settings) >= len(best):
+        told = dashed & set(TELLTALES) or (own_command(source.text) and {
+            key.replace("-", "_") for key in settings} & {*MODELS})  # fmt: skip
+        if told and len(settings) >= len(best):
             best, starting = settings, command
             put_program(draft, command, source.path)
     if not best:
@@ -97,6 +105,8 @@ def _command(source: Source, context: Context, draft: Draft) -> Sheet:
             "one, or --set for the variable that leads to it"
         )
     context.overrides.lay_over(best)
+    if not {key.replace("-", "_") for key in best} & {one.strip("-") for one in TELLTALES}:
+        put_own_words(best, draft)
     put_machine(draft, launch)
     put_environment(draft, launch)
     by = launched(starting, launch, context, source.path) if starting is not None else None
@@ -120,6 +130,7 @@ def _written_config(settings: dict[str, Setting], context: Context, files: dict[
 def _script(source: Source, context: Context, draft: Draft) -> Sheet:
     module = python_tree.parse(source)
     settings: dict[str, Setting] = {}
+    own_defaults = False
     for call in module.calls:
         last = call.name.rsplit(".", 1)[-1]
         if last == "from_pretrained":
@@ -134,6 +145,7 @@ def _script(source: Source, context: Context, draft: Draft) -> Sheet:
         ):
             settings.update(call.keywords)
             put_configured(draft, call.name, call.line)
+            own_defaults = own_defaults or last.endswith("Config")
         elif last in TRAINERS:
             settings.update({k: v for k, v in call.keywords.items() if k in _TRAINERS_OWN})
             if last == "RewardTrainer":
@@ -160,6 +172,8 @@ def _script(source: Source, context: Context, draft: Draft) -> Sheet:
             flat[key] = setting
     context.overrides.lay_over(flat)
     draft.put("name", Given(source.path.rsplit("/", 1)[-1].removesuffix(".py"), source.path))
+    if own_defaults:
+        put_trl_defaults(flat, draft)
     return Sheet(flat, draft)
 
 

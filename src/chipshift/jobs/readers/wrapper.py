@@ -10,6 +10,7 @@ import re
 from collections.abc import Mapping
 from dataclasses import replace
 
+from chipshift.errors import InputError
 from chipshift.jobs.context import Context
 from chipshift.jobs.draft import Draft, join
 from chipshift.jobs.launch import (
@@ -19,7 +20,7 @@ from chipshift.jobs.launch import (
     put_machine,
     read_launch,
 )
-from chipshift.jobs.overrides import Overrides
+from chipshift.jobs.overrides import Overrides, Place
 from chipshift.jobs.readers.accelerate_command import launched
 from chipshift.jobs.readers.bridge_scope import is_overrides
 from chipshift.jobs.readers.bridge_script import is_bridge, is_launcher
@@ -85,12 +86,15 @@ def _named(command: Command, launch: Launch, context: Context, file: str) -> lis
     if any(is_bridge(source) or is_launcher(source) for source in given):
         pairs |= _options(command)
     texts = {key: text for key, (text, _) in pairs.items()}
-    places = {key: (file, line) for key, (_, line) in pairs.items()}
+    places: dict[str, Place] = {key: (file, line) for key, (_, line) in pairs.items()}
     for key in context.overrides.given:
         places.pop(key, None)
     scripts = any(name.endswith(".py") for name in names)
     for name, source in sources:
-        if source is None or name.endswith(".sh") or (scripts and is_overrides(source)):
+        if source is None or (scripts and is_overrides(source)):
+            continue
+        if name.endswith(".sh"):
+            found += _other_script(source, launch, context)
             continue
         laid = Overrides({**texts, **context.overrides.given}, places)
         if _is_primus(source):
@@ -98,7 +102,43 @@ def _named(command: Command, launch: Launch, context: Context, file: str) -> lis
         own = replace(context, overrides=laid)
         found.append(read_draft(source, own))
         context.overrides.used |= laid.used & set(context.overrides.given)
+    starts = [key.split(".", 1)[0] for key in pairs]
+    if not found and starts.count("model") > 1 and "trainer" in starts and _of_nemo(names):
+        found.append(_nemo_command(texts, places, context, file))
     return found
+
+
+def _other_script(source: Source, launch: Launch, context: Context) -> list[Draft]:
+    """The script that a command starts (``bash entrypoint.sh``), where it trains something."""
+    from chipshift.jobs.read import read_draft
+
+    base = source.path.rsplit("/", 1)[-1]
+    if source.path in context.reading or base in launch.found.sourced:
+        return []
+    try:
+        draft = read_draft(source, context)
+    except InputError:
+        return []  # one that builds or fetches
+    return [draft] if draft.values or draft.wanted_model else []
+
+
+def _of_nemo(names: list[str]) -> bool:
+    """NeMo 1's training programs and NeMo-Aligner's, by their names."""
+    program = next((name for name in names if name.endswith(".py")), "")
+    return bool(re.search(r"megatron_\w+\.py$|train_gpt_\w+\.py$", program))
+
+
+def _nemo_command(
+    texts: dict[str, str], places: dict[str, Place], context: Context, file: str
+) -> Draft:
+    """``model.x=1 trainer.y=2`` alone: the YAML under them was not given."""
+    from chipshift.jobs.readers import nemo
+
+    laid = Overrides({**texts, **context.overrides.given}, places)
+    draft = nemo.read(Source(file, "model: {}\n"), replace(context, overrides=laid))
+    context.overrides.used |= laid.used & set(context.overrides.given)
+    draft.note("settings", "of the command alone", "the program's YAML was not given")
+    return draft
 
 
 def _say_absent(draft: Draft, command: Command, context: Context) -> None:

@@ -1,0 +1,126 @@
+"""Training scripts that say the Trainer's settings in words, tables or defaults of their own.
+
+Sources of what is taken: alpaca-lora, finetune.py, 2023 (``batch_size`` beside
+``micro_batch_size`` is the whole batch); Hugging Face, TRL, trainer/base_config.py and release
+notes of 0.19 (2025-06) and 0.22 (2025-08).
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+
+from chipshift.jobs.draft import Draft
+from chipshift.jobs.job import Given
+from chipshift.jobs.settings import Setting, Sheet, as_integer
+
+OWN: Mapping[str, tuple[str, ...]] = {
+    "per_device_train_batch_size": (
+        *("train_batch_size", "batch_size_per_gpu", "per_gpu_batch_size", "batch_size"),
+        *("batch_size_training", "train_bs", "bsz", "bs"),
+    ),
+    "gradient_accumulation_steps": (
+        *("accumulation_steps", "grad_accumulation_steps", "gradient_accumulation"),
+        *("gradient_accumulate_every", "grad_accum_steps", "grad_accum", "accum_steps"),
+    ),
+    "max_length": (
+        *("max_len", "context_length", "context_len", "sequence_length", "max_sequence_length"),
+        *("seqlen", "ctx_len"),
+    ),
+}
+"""The Trainer's keys, and what scripts call the same."""
+
+_MEANS = {
+    "per_device_train_batch_size": "sequences a device a forward",
+    "gradient_accumulation_steps": "forwards a step",
+    "max_length": "the sequence length",
+}
+
+TABLES = (
+    *("training", "train", "trainer", "training_config", "training_args", "training_arguments"),
+    *("trainer_args", "sft", "sft_config", "sft_args", "args", "hyperparameters", "hparams"),
+    *("hyper_parameters", "optimization", "optimizer", "model", "model_config", "model_args"),
+    *("data", "dataset", "lora", "lora_config", "peft", "peft_config", "peft_args", "adapter"),
+    *("quantization", "quantization_config", "bnb_config", "distributed", "precision", "hardware"),
+)
+"""Tables that a program's own file puts the Trainer's keys in."""
+
+_LORA = ("r", "rank", "alpha", "lora_alpha", "dropout", "target_modules", "modules_to_save", "bias")
+
+HOISTED = (
+    *("per_device_train_batch_size", "gradient_accumulation_steps", "max_seq_length", "max_length"),
+    *("max_seq_len", "seq_length", "seq_len", "model_max_length", "cutoff_len", "block_size"),
+    *("bf16", "fp16", "tf32", "torch_dtype", "dtype", "gradient_checkpointing", "optim"),
+    *("model_name_or_path", "model_name", "model_id", "base_model", "model_path"),
+    *("packing", "fsdp", "deepspeed", "use_peft", "use_lora", "use_dora", "lora_r", "lora_rank"),
+    *("lora_alpha", "lora_target_modules", "load_in_4bit", "load_in_8bit", "torch_compile"),
+    *("attn_implementation", "use_liger_kernel", "loss_type", "beta", "micro_batch_size"),
+)
+"""Keys that are the Trainer's wherever they stand."""
+
+
+def put_own_words(settings: dict[str, Setting], draft: Draft) -> None:
+    """The Trainer's keys in place of a script's own words for them; each is said."""
+    spelt = {key.replace("-", "_"): key for key in settings}
+    micro = next((k for k in ("micro_batch_size", "per_device_batch_size") if k in spelt), "")
+    whole = settings.get(spelt.get("batch_size", ""))
+    if micro and whole is not None and (count := as_integer(whole.value)):
+        draft.put("global_batch", Given(count, whole.file, whole.line))
+        draft.note("sequences a step", count, "the script's own --batch-size, beside a smaller one")
+        del settings[spelt["batch_size"]]
+        return
+    for ours, theirs in OWN.items():
+        named = next((name for name in theirs if name in spelt), "")
+        if not named or ours in spelt:
+            continue
+        setting = settings.pop(spelt[named])
+        settings[ours] = setting
+        why = f"the script's own --{spelt[named]}, taken as {_MEANS[ours]}"
+        draft.note(_MEANS[ours], setting.value, why)
+
+
+def hoist(sheet: Sheet) -> None:
+    """Keys of the Trainer that stand in a table of the file's own, as if they stood at its top."""
+    moved: dict[str, str] = {}
+    for key, setting in list(sheet.settings.items()):
+        table, _, leaf = key.rpartition(".")
+        if table.rsplit(".", 1)[-1] not in TABLES or setting.file == "--set":
+            continue
+        inner = table.rsplit(".", 1)[-1]
+        adapters = inner in ("lora", "lora_config", "peft", "peft_config", "peft_args", "adapter")
+        name = leaf if leaf in HOISTED else ""
+        if adapters and leaf in _LORA:
+            name = f"lora_{leaf.removeprefix('lora_')}"
+        if inner in ("model", "base_model") and leaf in ("name", "path", "id"):
+            name = "model_name_or_path"
+        if (
+            not name
+            or name in sheet.settings
+            or (
+                isinstance(setting.value, (dict, list))
+                and (name not in ("lora_target_modules", "lora_modules_to_save"))
+            )
+        ):
+            continue
+        sheet.settings[name] = sheet.settings.pop(key)
+        moved[table] = name
+    for table, name in moved.items():
+        why = f"{name} and its like stand in it: read as the Trainer's"
+        sheet.draft.note("table of the file's own", table, why)
+    kind = sheet.settings.get("training_type") or sheet.settings.get("training.type")
+    if moved and kind is not None and "stage" not in sheet.settings:
+        sheet.settings["stage"] = kind
+        sheet.taken |= {"training_type", "training.type"} & sheet.settings.keys()
+
+
+def put_trl_defaults(settings: Mapping[str, Setting], draft: Draft) -> None:
+    """What TRL's configurations are by default where Transformers' are not, of the present version.
+
+    ``max_seq_length``, which TRL dropped in 2025-07, tells an older one.
+    """
+    if "max_seq_length" in settings:
+        return
+    if not {"gradient_checkpointing", "gradient_checkpointing_kwargs"} & settings.keys():
+        why = "TRL's default gradient_checkpointing since 0.22; --set remat=none for older ones"
+        draft.assume("remat", "full", why)
+    if not {"bf16", "fp16"} & settings.keys():
+        draft.assume("mixed", "bf16", "TRL's default bf16 since 0.19 where fp16 is not set")
