@@ -260,3 +260,18 @@ def test_experts_of_zero_3_over_cp_alone_are_cut_by_what_ep_leaves() -> None:
     e = estimate(job_of("mixtral-8x7b", sequences=1), plan, parse_machine("h100*8"))
     dense = 46_702_792_704 - 45_097_156_608
     assert e.memory["weights"] == pytest.approx(2 * 45_097_156_608 / 8 + 2 * dense / 8, rel=1e-9)
+
+
+def test_sparse_attention_gathers_latents() -> None:
+    """GLM-5: 512 of a latent and 64 of its rotary part, for 64 heads of keys and values of 256."""
+    plan = Plan(cp=32, cp_kind="allgather", microbatch=64.0, remat="none")
+    job = job_of("glm-5.1", 64, 131072)
+    (layer, _), *_ = job.model.layers
+    assert layer.attention is not None and layer.attention.latent_keys
+    wide = dataclasses.replace(layer.attention, latent_keys=False)
+    layers = tuple((dataclasses.replace(one, attention=wide), n) for one, n in job.model.layers)
+    whole = dataclasses.replace(job, model=dataclasses.replace(job.model, layers=layers))
+    latents, expanded = (
+        float(estimate(one, plan, H100, "megatron").collectives_total["cp"]) for one in (job, whole)
+    )
+    assert latents == pytest.approx(expanded * 576 / (64 * 512), rel=0.05)

@@ -112,7 +112,7 @@ ASKED_FOR = {  # as docs/jobs.md counts them: an architecture that is not read, 
     *("deepseek-ai/DeepSeek-V4-Flash", "deepseek-ai/DeepSeek-V4-Pro"),
     *("LGAI-EXAONE/EXAONE-4.5-33B", "LGAI-EXAONE/K-EXAONE-236B-A23B"),
     *("LGAI-EXAONE/K-EXAONE-2.0-750B-A37B", "google/gemma-4-E4B-it", "google/gemma-4-26B-A4B-it"),
-    *("zai-org/GLM-5.1", "zai-org/GLM-5.2", "zai-org/GLM-4.5V"),
+    "zai-org/GLM-4.5V",
     *("nvidia/NVIDIA-Nemotron-Nano-12B-v2-VL-BF16", "Qwen/Qwen3-Omni-30B-A3B-Instruct"),
     "nvidia/Nemotron-3-Nano-Omni-30B-A3B-Reasoning-BF16",
     *("stepfun-ai/Step-3.5-Flash", "stepfun-ai/Step-3.7-Flash"),
@@ -364,3 +364,19 @@ def test_weights_that_a_precision_keeps_in_8_bits(
     text = PERF.format(name) + (f"cfg.mixed_precision.{said}\n" if said else "")
     read = job(tmp_path, text, "train.py")
     assert [flag.value for flag in read.flags if flag.kind == "fp8_params"] == kept
+
+
+@pytest.mark.parametrize(
+    ("module", "name", "kind"),
+    [
+        ("recipes.qwen", "qwen3_8b_sft_8gpu_h100_bf16_32k_config", "all_to_all"),
+        ("perf_recipes.glm_moe_dsa", "glm52_sft_192gpu_gb200_bf16_config", "allgather"),
+        ("perf_recipes.llama", "llama31_405b_pretrain_1024gpu_h100_fp8cs_config", "ring"),
+    ],
+)
+def test_the_exchange_that_a_recipe_names(
+    tmp_path: Path, module: str, name: str, kind: str
+) -> None:
+    text = f"from megatron.bridge.{module} import {name}\ncfg = {name}()\n"
+    read = job(tmp_path, text, "train.py")
+    assert read.plan is not None and read.plan.value.cp_kind == kind and read.plan.value.cp > 1

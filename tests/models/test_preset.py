@@ -94,11 +94,13 @@ ACTIVE = {  # "activated parameters", where the publisher prints them and counts
     "jamba-v0.1": 12e9,
     "nemotron-3-nano-30b-a3b": 3.6e9,  # its report: 3.2 billion, 3.6 with the embeddings
     "nemotron-3-super-120b-a12b": 12.7e9,
+    "glm-5.1": 41.8e9,  # "40 billion" beside an embedding and a head of 0.95 each
 }
 EXACT = {  # printed in full
     "nemotron-3-nano-4b": 3_973_556_832,  # Megatron-Bridge's card of its verification, 2026-07
     "qwen2.5-vl-7b": 8_292_166_656,  # tensor totals of the hub's pages, 2026
     "exaone-4.0-1.2b": 1_279_391_488,
+    "glm-5.2": 743_377_000_704,  # Megatron-Bridge's card of its verification, 2026-08
 }
 LLAMA3 = ("debugmodel", "1B", "3B", "8B", "70B", "405B")
 QWEN3 = (

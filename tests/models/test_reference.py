@@ -12,6 +12,7 @@ from chipshift.models.preset import FOLDER, names, preset
 from .reference import built_config, count, count_diffusers
 from .reference_configs import (
     DECODERS,
+    DEEPSEEK,
     DIFFUSION,
     GEMMA_3N,
     GEMMA_3N_TEXT,
@@ -21,6 +22,7 @@ from .reference_configs import (
     KIMI,
     MULTIMODAL,
     OTHERS,
+    small,
 )
 
 pytestmark = [
@@ -109,3 +111,28 @@ def test_gemma3n_is_its_text_its_ear_its_embedders_and_a_mobilenet(ear: dict[str
     assert params_embedding(model) == text.embedding + tables
     # 294,126,912: mobilenetv5_300m_enc of timm 1.0.31, counted on the meta device
     assert params(model) == text.total + tables + others + hears + 294_126_912
+
+
+SPARSE = {
+    **small("glm_moe_dsa", **DEEPSEEK),
+    "index_n_heads": 4,
+    "index_head_dim": 16,
+    "index_topk": 8,
+}
+
+
+@pytest.mark.parametrize(
+    "keys",
+    [
+        {},
+        {"model_type": "deepseek_v32"},
+        {"index_topk_freq": 2, "index_skip_topk_offset": 1},
+        {"indexer_types": ["full", "shared", "shared"]},
+        {"mlp_layer_types": ["dense", "dense", "sparse"]},
+    ],
+)
+def test_sparse_attention_and_its_scorers(keys: dict[str, Any]) -> None:
+    config = {**SPARSE, "num_hidden_layers": 3, **keys}
+    expected, model = count(config), read_config(config)
+    assert (params(model), params_active(model)) == (expected.total, expected.active)
+    assert {layer.attention.window for layer, _ in model.layers if layer.attention} == {8}

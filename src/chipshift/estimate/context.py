@@ -105,9 +105,18 @@ def dealt_heads_s(s: Setting, attention: Attention, tokens: Number, tp: Number, 
 
 
 def _kv_heads(attention: Attention, tp: Number) -> Number:
-    """Key/value heads of a device of tp: fewer heads than devices are copied."""
+    """Key/value heads of a device of tp: fewer heads than devices are copied.
+
+    Latents are one head, whole on each (Megatron-LM, experimental_attention_variant/dsa.py: keys
+    that are gathered over cp are the latents and their rotary part, values none).
+    """
+    if attention.latent_keys:
+        return 1.0
     return np.maximum(attention.kv_heads / tp, 1.0)
 
 
 def _dims(attention: Attention) -> Number:
+    """Elements of a key and its value; of a latent and its rotary part where they are one."""
+    if attention.latent_keys and attention.kv_lora_rank and attention.qk_rope_head_dim:
+        return attention.kv_lora_rank + attention.qk_rope_head_dim
     return attention.head_dim + attention.v_head_dim

@@ -26,6 +26,8 @@ class Attention:
         gate_params: matrix parameters of an output gate (qwen3_next has D × H·head_dim).
         chunked: ``window`` is a chunk that starts afresh, as Llama 4's, and does not slide.
         kv_shared: keys and values are an earlier layer's and not projected here (gemma3n).
+        latent_keys: queries meet the latents themselves, which are one head of keys and of values
+            (MLA absorbed, as sparse attention picks its keys).
         kv_input: width of what keys and values are projected from, None for the model's own.
     """
 
@@ -45,6 +47,7 @@ class Attention:
     chunked: bool = False
     kv_shared: bool = False
     kv_input: int | None = None
+    latent_keys: bool = False
 
 
 @dataclass(frozen=True)

@@ -1,4 +1,5 @@
-"""DeepSeek-V3 and what is built like it: latent attention, shared experts, dense first layers.
+"""DeepSeek-V3 and what is built like it: latent attention, shared experts, dense first layers, in
+V3.2 and GLM-5 sparse attention.
 
 Shapes and defaults as transformers 5.24 builds them. The router's correction bias is a buffer
 there and not a parameter; multi-token-prediction blocks are not built and so not counted.
@@ -6,10 +7,12 @@ there and not a parameter; multi-token-prediction blocks are not built and so no
 
 from __future__ import annotations
 
-from chipshift.models.families.decoder import d_model, n_layers, stack
+from dataclasses import replace
+
+from chipshift.models.families.decoder import assemble, d_model, n_layers, stack
 from chipshift.models.families.moe import mixed, routed
 from chipshift.models.fields import Fields
-from chipshift.models.model import Attention, Model
+from chipshift.models.model import Attention, Layer, Model, Projection
 
 
 def mla(c: Fields) -> Attention:
@@ -53,6 +56,59 @@ def glm4_moe_lite(c: Fields) -> Model:
     first = kinds.index("sparse") if "sparse" in kinds else 1
     c = c.having(n_routed_experts=64, moe_intermediate_size=1536)
     return latent_moe(c.replaced(first_k_dense_replace=first), dense=1)
+
+
+def deepseek_v32(c: Fields) -> Model:
+    """DeepSeek-V3.2: V3 whose queries attend to ``index_topk`` keys, picked in every layer."""
+    c = c.having(n_routed_experts=256, moe_intermediate_size=2048, index_n_heads=64)
+    return _indexed(c, [True] * n_layers(c))
+
+
+def glm_moe_dsa(c: Fields) -> Model:
+    """GLM-5: the same, the keys picked in some layers and shared by those that follow."""
+    c = c.having(
+        q_lora_rank=2048, qk_nope_head_dim=192, v_head_dim=256, moe_intermediate_size=2048,
+        n_routed_experts=256, index_n_heads=32,
+    )  # fmt: skip
+    count = n_layers(c)
+    kinds = c.names("mlp_layer_types", ("dense", "sparse"), count)
+    if "sparse" in kinds:
+        c = c.replaced(first_k_dense_replace=kinds.index("sparse"))
+    picks = [kind == "full" for kind in c.names("indexer_types", ("full", "shared"), count)]
+    if not picks:
+        every = c.count("index_topk_freq", default=1)
+        offset = c.count("index_skip_topk_offset", default=2, least=0)
+        picks = [max(i - offset + 1, 0) % every == 0 for i in range(count)]
+    return _indexed(c, picks)
+
+
+def _indexed(c: Fields, picks: list[bool]) -> Model:
+    """Latent MoE with sparse attention: a small scorer in each layer that ``picks`` its keys.
+
+    The scorer's maps and norm are counted; its scores, which multiply activations, are not: of
+    GLM-5 at 4,096 tokens 1.5 % of such a layer's FLOPs (2 × 32 × 128 × 2,048 of a forward pass).
+    """
+    width, dim = d_model(c), c.count("index_head_dim", default=128)
+    heads = c.count("index_n_heads", most=100_000)
+    attention = mla(c)
+    attention = replace(attention, window=c.count("index_topk", default=2048), latent_keys=True)
+    queries = attention.q_lora_rank or width
+    maps = (
+        Projection("indexer.wq_b", queries, heads * dim),
+        Projection("indexer.wk", width, dim),
+        Projection("indexer.weights_proj", width, heads),
+    )
+    plain = latent_moe(c, dense=3)
+    feed_forward = [plain.layers[kind][0].mlp for kind in plain.layer_order]
+    layers = [
+        Layer(attention, mlp, 2 * width, projections=maps, other_params=2 * dim)
+        if pick
+        else Layer(attention, mlp, 2 * width)
+        for pick, mlp in zip(picks, feed_forward, strict=True)
+    ]
+    return assemble(
+        c, layers, tied=plain.tied, final_norm_params=width, mtp_layers=plain.mtp_layers
+    )
 
 
 def latent_moe(c: Fields, dense: int) -> Model:
