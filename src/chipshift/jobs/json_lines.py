@@ -14,6 +14,7 @@ DEPTH = 60
 MOST_NODES = 500_000
 _SPACE = re.compile(r"(?:[ \t\n]+|//[^\n]*|#[^\n]*|/\*.*?\*/)*", re.S)
 _ATOM = re.compile(r"-?[A-Za-z0-9_.+-]+")
+_NUMBER = re.compile(r"-?\d+(\.\d+)?([eE][+-]?\d+)?")
 _STRINGS = json.JSONDecoder(strict=False)
 _WORDS = {
     "true": True,
@@ -44,7 +45,7 @@ def parse(source: Source) -> tuple[Any, dict[str, int]]:
 
 class _Reader:
     def __init__(self, source: Source) -> None:
-        self.path, self.text = source.path, source.text
+        self.path, self.text, self.twice = source.path, source.text, source.twice
         self.at, self.nodes = 0, 0
         self.counted, self.line = 0, 1
         self.lines: dict[str, int] = {}
@@ -95,6 +96,13 @@ class _Reader:
             number = json.loads(word) if len(word) < 100 else None
         except ValueError:
             number = None
+        if (
+            _NUMBER.fullmatch(word)
+            and not isinstance(number, int)
+            and (number is None or not math.isfinite(number))
+        ):
+            self.at = match.end()
+            return word  # a number beyond any: what asks for one says so
         if isinstance(number, bool) or not isinstance(number, (int, float)):
             raise self.bad("a value")
         self.at = match.end()
@@ -119,11 +127,14 @@ class _Reader:
             line = self.here()
             key = self.string()
             dotted = f"{path}.{key}" if path else key
-            self.lines.setdefault(dotted, line)
+            self.lines[dotted] = line  # of a key written twice the later one holds
             if self.space() != ":":
                 raise self.bad(":")
             self.at += 1
-            found[key] = self.value(dotted, depth + 1)
+            value = self.value(dotted, depth + 1)
+            if key in found and found[key] != value:
+                self.twice[dotted] = line
+            found[key] = value
             self.comma("}")
 
     def list(self, path: str, depth: int) -> list[Any]:

@@ -11,7 +11,7 @@ from chipshift.errors import InputError
 from chipshift.jobs.complete import complete
 from chipshift.jobs.context import Context
 from chipshift.jobs.draft import Draft, join
-from chipshift.jobs.job import Given, TrainJob
+from chipshift.jobs.job import Given, Ignored, TrainJob
 from chipshift.jobs.overrides import Overrides
 from chipshift.jobs.readers.bridge_script import starts_bridge
 from chipshift.jobs.recognise import recognise
@@ -128,6 +128,9 @@ def read_draft(source: Source, context: Context) -> Draft:
         draft: Draft = reader.read(source, context)
     finally:
         context.reading.pop()
+    for key, line in source.twice.items():
+        why = f"written twice with two values: that of line {line} was taken, as parsers do"
+        draft.ignored.append(Ignored(key, source.path, line, True, why))
     return draft
 
 

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import os
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from pathlib import Path
 
 from chipshift.errors import InputError, nearest
@@ -19,10 +19,13 @@ class Source:
     Attributes:
         path: as the user wrote it; printed in every message and table.
         text: decoded, with line ends as ``\\n`` and without a byte-order mark.
+        twice: grows by each key that a parser finds again in its table with another value, and
+            the line of the later one, which is taken.
     """
 
     path: str
     text: str
+    twice: dict[str, int] = field(default_factory=dict, compare=False)
 
 
 def load(path: str) -> Source:

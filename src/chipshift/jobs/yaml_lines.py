@@ -61,7 +61,7 @@ def parse(source: Source) -> list[Document]:
         )
     loader = getattr(yaml, "CSafeLoader", yaml.SafeLoader)
     try:
-        return _Builder(source.path).build(yaml.parse(_tabless(source.text), Loader=loader))
+        return _Builder(source).build(yaml.parse(_tabless(source.text), Loader=loader))
     except yaml.MarkedYAMLError as error:
         line = f":{error.problem_mark.line + 1}" if error.problem_mark else ""
         hint = "; it is a template ({{ }}): render it first" if "{{" in source.text else ""
@@ -77,8 +77,8 @@ def _tabless(text: str) -> str:
 
 
 class _Builder:
-    def __init__(self, path: str) -> None:
-        self.path = path
+    def __init__(self, source: Source) -> None:
+        self.path, self.twice = source.path, source.twice
         self.documents: list[Document] = []
         self.stack: list[_Open] = []
         self.anchors: dict[str, tuple[Any, int]] = {}
@@ -176,8 +176,15 @@ class _Builder:
                     if isinstance(table, dict):
                         top.merged = {**table, **top.merged}
             else:
+                self.note_twice(top, value)
                 top.value[top.key] = value
             top.key = None
+
+    def note_twice(self, top: _Open, value: Any) -> None:
+        """A key that its table has already, with another value: the later one is taken."""
+        if top.key in top.value and top.value[top.key] != value:
+            path = f"{top.path}.{top.key}" if top.path else str(top.key)
+            self.twice[path] = self.lines.get(path, 0)
 
 
 def _scalar(event: Any) -> Any:
@@ -199,6 +206,7 @@ def _scalar(event: Any) -> Any:
         return _SPECIAL[lowered]
     if _INT.match(text) and len(text) < 40:
         return int(text.replace("_", ""))
-    if _FLOAT.match(text):
-        return float(text.replace("_", ""))
-    return text
+    if _FLOAT.match(text) and not _INT.match(text):
+        number = float(text.replace("_", ""))
+        return number if math.isfinite(number) else text
+    return text  # a whole number of forty digits too, which nobody means

@@ -25,6 +25,11 @@ def read(source: Source, context: Context) -> Draft:
     tree, lines = parse(source)
     if not isinstance(tree, dict):
         raise InputError(f"{source.path} holds no table; expected a DeepSpeed configuration")
+    for key, line in source.twice.items():
+        raise InputError(
+            f"{source.path}:{line}: {key} is written twice, which DeepSpeed refuses; expected it "
+            "once"
+        )
     settings = flatten(tree, source.path, lines)
     context.overrides.lay_over(settings)
     left = any(s.value == "auto" for key, s in settings.items() if key.startswith(("bf16", "fp16")))

@@ -247,10 +247,11 @@ def inside(file: str, relative: str, line: int | None) -> Path:
     folder = Path(file).resolve().parent
     plain = PurePosixPath(relative)
     place = folder / relative
-    if plain.is_absolute() or not place.resolve().is_relative_to(folder):
+    odd = "\0" in relative  # no path has it
+    if odd or plain.is_absolute() or not place.resolve().is_relative_to(folder):
         where = file if line is None else f"{file}:{line}"
         raise InputError(
-            f"{where}: '{relative}' lies outside the job file's folder; expected a path inside "
+            f"{where}: {relative!r} lies outside the job file's folder; expected a path inside "
             "it, or --model for one elsewhere"
         )
     return place

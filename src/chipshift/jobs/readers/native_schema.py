@@ -84,7 +84,7 @@ class JobTable(_Table):
         description="Frozen reference of dpo and kto: the dtype of its own weights, base (the "
         "policy with its adapters off), host (swapped in), none (computed beforehand)",
     )
-    adapters: dict[AdaptedOp, float] | None = Field(
+    adapters: dict[AdaptedOp, Annotated[float, Field(gt=0, le=MOST)]] | None = Field(
         default=None, description="Low-rank adapters of a layer by op, such as {qkv_proj = 3}"
     )
     dora: bool = Field(default=False, description="The adapters train magnitudes apart (DoRA)")

@@ -4,9 +4,10 @@ from __future__ import annotations
 
 import re
 
+from chipshift.errors import InputError
 from chipshift.jobs.shell.lex import Cursor
 from chipshift.jobs.shell.nodes import Assignment, HereDoc
-from chipshift.jobs.shell.values import Environment, Field, Keyed, Value, split
+from chipshift.jobs.shell.values import MOST_TEXT, Environment, Field, Keyed, Value, split
 from chipshift.jobs.shell.words import arithmetic, expand, expand_text
 
 
@@ -26,7 +27,10 @@ def assign(assignment: Assignment, env: Environment) -> None:
     elif assignment.append and isinstance(old, list):
         env.set(name, [Field(old[0].text + value.text, value.line), *old[1:]] if old else [value])
     elif assignment.append and isinstance(old, Field):
-        env.set(name, Field(old.text + value.text, old.line, old.soft))
+        text = old.text + value.text
+        if len(text) > MOST_TEXT:
+            raise InputError(f"{env.file}:{value.line}: {name} grows past {MOST_TEXT} characters")
+        env.set(name, Field(text, old.line, old.soft))
     else:
         env.set(name, value)
 

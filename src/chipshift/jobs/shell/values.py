@@ -5,12 +5,16 @@ from __future__ import annotations
 import re
 from dataclasses import dataclass, field
 
+from chipshift.errors import InputError
 from chipshift.jobs.shell.lex import CLOSE, CONTINUED, OPEN
 
 _UNKNOWN = re.compile(f"{OPEN}([^{CLOSE}]*){CLOSE}")
 _GAP = re.compile(rf"[\s{CONTINUED}]+")
 MOST_TEXT = 1_000_000
 """Longest expanded value, and most steps taken: beyond it a script is not a launch script."""
+
+MOST_MADE = 20_000_000
+"""Characters that all expansions of a script may come to together; real ones make a thousandth."""
 
 
 @dataclass(frozen=True)
@@ -81,6 +85,7 @@ class Environment:
         unset: unresolved names used in conditions, with the line of the first use.
         unsourced: files that the script sources and that were not given, with the line.
         steps: what is left of the walk's allowance.
+        made: characters that expansions have come to so far.
         option_at: letters of a word ``-abc`` that ``getopts`` is through with.
     """
 
@@ -93,6 +98,7 @@ class Environment:
     unsourced: dict[str, int] = field(default_factory=dict)
     used_fixed: set[str] = field(default_factory=set)
     steps: int = 50_000
+    made: int = 0
     option_at: int = 0
     file: str = ""
 
@@ -110,6 +116,17 @@ class Environment:
 
     def set(self, name: str, value: Value) -> None:
         self.variables[name] = value
+
+    def spend(self, text: str, line: int) -> str:
+        """The text, counted.
+
+        Raises:
+            InputError: it is too long, or all of the script's texts are together.
+        """
+        self.made += len(text)
+        if len(text) > MOST_TEXT or self.made > MOST_MADE:
+            raise InputError(f"{self.file}:{line}: a value grows past {MOST_TEXT} characters")
+        return text
 
 
 def split(value: Field) -> list[Field]:

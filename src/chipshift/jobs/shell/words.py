@@ -45,6 +45,7 @@ def expand(word: Word, env: Environment, depth: int = 0) -> list[Field]:
     def close() -> None:
         nonlocal open_field
         if open_field is not None:
+            env.spend(open_field.text, word.line)
             fields.append(open_field)
             open_field = None
 
@@ -95,7 +96,7 @@ def expand_text(word: Word, env: Environment, depth: int = 0) -> Field:
         if len(text) > MOST_TEXT:
             raise InputError(f"{env.file}:{word.line}: a value grows past {MOST_TEXT} characters")
     first = word.line if "\n" in text or CONTINUED in text else first
-    return Field(text, first, soft)
+    return Field(env.spend(text, word.line), first, soft)
 
 
 def part_value(part: Part, env: Environment, line: int, depth: int) -> Value:
@@ -323,6 +324,11 @@ def _edited(value: Field, op: str, argument: Word, env: Environment, depth: int)
     if op in ("/", "//"):
         old, _, new = pattern.partition("/")
         if old and not set(old) & set("*?["):
+            grown = len(text) + text.count(old) * (len(new) - len(old))
+            if grown > MOST_TEXT and op == "//":
+                raise InputError(
+                    f"{env.file}:{argument.line}: a value grows past {MOST_TEXT} characters"
+                )
             return Field(text.replace(old, new, 1 if op == "/" else -1), value.line, value.soft)
     if op in ("/#", "/%"):
         old, _, new = pattern.partition("/")
