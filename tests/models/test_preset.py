@@ -79,6 +79,7 @@ PUBLISHED = {
     "ministral-3-8b": 8.9e9,
     "ministral-3-14b": 13.9e9,
     "exaone-4.0-1.2b": 1.28e9,
+    "k-exaone-236b-a23b": 236e9,
     "bert-base": 110e6,
     "modernbert-large": 395e6,
 }
@@ -94,6 +95,7 @@ ACTIVE = {  # "activated parameters", where the publisher prints them and counts
     "jamba-v0.1": 12e9,
     "nemotron-3-nano-30b-a3b": 3.6e9,  # its report: 3.2 billion, 3.6 with the embeddings
     "nemotron-3-super-120b-a12b": 12.7e9,
+    "k-exaone-236b-a23b": 23.6e9,  # "23 billion": 22.7 beside the embedding
     "glm-5.1": 41.8e9,  # "40 billion" beside an embedding and a head of 0.95 each
 }
 EXACT = {  # printed in full

@@ -136,3 +136,30 @@ def test_sparse_attention_and_its_scorers(keys: dict[str, Any]) -> None:
     expected, model = count(config), read_config(config)
     assert (params(model), params_active(model)) == (expected.total, expected.active)
     assert {layer.attention.window for layer, _ in model.layers if layer.attention} == {8}
+
+
+K_EXAONE = small(
+    "exaone_moe", num_experts=6, num_experts_per_tok=2, moe_intermediate_size=48, head_dim=16,
+    num_key_value_heads=2, sliding_window=32,
+)  # fmt: skip
+
+
+@pytest.mark.parametrize(
+    "keys",
+    [
+        {},
+        {"num_shared_experts": 2, "first_k_dense_replace": 0},
+        {"sliding_window_pattern": 2},
+        {"mlp_layer_types": ["dense", "sparse", "dense"]},
+        {"layer_types": ["full_attention", "sliding_attention", "full_attention"]},
+    ],
+)
+def test_exaone_s_experts(keys: dict[str, Any]) -> None:
+    config = {**K_EXAONE, "num_hidden_layers": 3, **keys}
+    expected, model = count(config), read_config(config)
+    assert (params(model), params_active(model)) == (expected.total, expected.active)
+    kinds = built_config(config).layer_types
+    attention = [model.layers[i][0].attention for i in model.layer_order]
+    assert [one is not None and one.window is not None for one in attention] == [
+        kind == "sliding_attention" for kind in kinds
+    ]

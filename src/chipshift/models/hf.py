@@ -59,6 +59,7 @@ FAMILIES: dict[str, Callable[[Fields], Model]] = {
     "distilbert": encoder.distilbert,
     "ernie4_5_moe": moe.ernie4_5_moe,
     "exaone4": kin.exaone4,
+    "exaone_moe": moe.exaone_moe,
     "falcon": gpt.falcon,
     "falcon_h1": hybrid.falcon_h1,
     "falcon_mamba": hybrid.mamba,

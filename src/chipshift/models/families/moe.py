@@ -170,6 +170,27 @@ def glm4_moe(c: Fields) -> Model:
     )
 
 
+def exaone_moe(c: Fields) -> Model:
+    """K-EXAONE: norms over heads, three layers in four sliding, one dense, then experts."""
+    c = c.having(moe_intermediate_size=1024, sliding_window=4096)
+    count, width = n_layers(c), c.count("moe_intermediate_size")
+    experts = routed(
+        c,
+        c.count("num_experts", default=64, most=100_000),
+        c.count("num_experts_per_tok", default=8),
+        width,
+        shared_width=width * c.count("num_shared_experts", default=1, least=0, most=100_000),
+    )
+    listed = c.names("mlp_layer_types", ("dense", "sparse"), count)
+    first = c.count("first_k_dense_replace", default=1, least=0)
+    sparse = [kind == "sparse" for kind in listed] or [i >= first for i in range(count)]
+    every = 4 if isinstance(c.values.get("sliding_window_pattern"), str) else 0
+    every = every or c.count("sliding_window_pattern", default=4)
+    kinds = windows(c, [(i + 1) % every != 0 for i in range(count)])
+    attention = [gqa(c, norm="head", window=w, kv_default=32) for w in kinds]
+    return stack(c, attention, mixed(c, sparse, experts))
+
+
 def ernie4_5_moe(c: Fields) -> Model:
     """ERNIE 4.5: experts between two layers at an interval; the router's correction is learned."""
     width = c.count("moe_intermediate_size", default=1536)
