@@ -70,6 +70,15 @@ MAXTEXT = {
                      "nothing of it"),
     "cp_overlap": (0.6, "prior: fewer than 3 runs of 2 models touch it"),
     "ep_overlap": (0.15, "prior: fewer than 3 runs of 2 models touch it"),
+    "tp_behind_gradients": (1.0, "a layer's weight gradients and recomputation wait for no "
+                            "collective: 1 of 0 and 1 by the error on models left out, and on "
+                            "MLPerf's runs of v5p, which no constant is fitted on "
+                            "(docs/calibration.md)"),
+    "range_passes": (0.0, "counted: none with a fixed range; on a TPU 1 where a job gives none: "
+                     "an operand is read once for its largest value (MaxText "
+                     "layers/quantizations.py)"),
+    "casts_weights": (0.0, "counted: with a fixed range shards are cast before they are gathered "
+                      "(MaxText layers/moe.py); on a TPU 1 where a job gives none"),
     "jitter_per_doubling": (0.005, "prior; the runs say nothing of it"),
     "step_overhead_s": (0.01, "prior; the runs say nothing of it"),
 }  # fmt: skip

@@ -37,9 +37,16 @@ def test_between_two_sizes_the_time_is_linear():
 
 
 def test_between_two_groups_it_is_linear_in_the_log_of_the_group():
-    # v6e: measured shape at 4 and 256 chips; 32 is half way: log 8 / log 64.
-    low, mid, high = (table("v6e", "torus", "all_gather", n) for n in (4, 32, 256))
+    # v7x: curves at 4 and 256 chips; 32 is half way: log 8 / log 64.
+    low, mid, high = (table("v7x", "torus", "all_gather", n) for n in (4, 32, 256))
     np.testing.assert_allclose(mid.slope, (low.slope + high.slope) / 2)
+
+
+def test_a_chips_one_curve_holds_for_every_group():
+    # v6e has one measurement of its own, on 256 chips
+    for group in (2, 4, 64, 256):
+        slope = table("v6e", "torus", "all_reduce", group).slope
+        assert np.array_equal(slope, table("v6e", "torus", "all_reduce", 256).slope)
 
 
 def test_outside_the_measured_groups_the_nearest_holds():

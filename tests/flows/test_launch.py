@@ -16,7 +16,7 @@ from hypothesis import strategies as st
 from chipshift.estimate import Estimate, estimate
 from chipshift.flows.launch import LONGEST_NAME, MAXTEXT_MODELS, maxtext, workload_name
 from chipshift.flows.launch_torch import lines_of, note_of
-from chipshift.jobs.job import Given, Precision
+from chipshift.jobs.job import Flag, Given, Precision
 from chipshift.jobs.plan import Plan
 from chipshift.jobs.read import read_job
 from chipshift.machines import all_slices, parse_machine
@@ -183,6 +183,13 @@ def test_what_differs_from_the_default_precision_is_said() -> None:
     assert found["weight_dtype"] == found["grad_dtype"] == "bfloat16"
     assert found["quantization"] == "fp8_full"
     assert found["use_qwix_quantization"] == "true"
+
+
+def test_attentions_backward_pass_is_one_kernel_unless_the_job_has_two() -> None:
+    plan = Plan(fsdp=128, remat="full")
+    two = Flag("separate_backward", "sa_use_fused_bwd_kernel", "False", "job.yml", 1)
+    assert flags("llama-3.1-8b", "v7x:4x4x4", plan)["sa_use_fused_bwd_kernel"] == "true"
+    assert "sa_use_fused_bwd_kernel" not in flags("llama-3.1-8b", "v7x:4x4x4", plan, flags=(two,))
 
 
 PLANS = (

@@ -22,6 +22,7 @@ from chipshift.estimate.score import (
 from chipshift.estimate.traffic import (
     between_slices,
     exposed_beside,
+    exposed_beyond,
     gradient_buckets,
     in_place,
     ring_latency,
@@ -97,6 +98,13 @@ def test_no_more_of_the_expert_exchange_is_hidden_than_compute_stands_beside_it(
     # virtual stages: all ops of the routed layers; else the experts' own alone
     assert beside_exchange(3.0, 8.0, 2.0) == 8.0
     assert beside_exchange(3.0, 8.0, 1.0) == 3.0
+
+
+def test_the_backward_passs_collectives_hide_behind_what_waits_for_none_of_them() -> None:
+    # 10 s, a fifth overlapped: 8 s, of which 5 s of weight gradients and recomputation hide 5
+    assert exposed_beyond(10.0, 0.2, 5.0) == pytest.approx(3.0)
+    assert exposed_beyond(10.0, 0.2, 9.0) == 0.0
+    assert exposed_beyond(10.0, 0.2, 0.0) == pytest.approx(8.0)
 
 
 def test_rows_that_take_time_beside_their_bytes_add_it() -> None:
@@ -248,3 +256,5 @@ def test_a_compiler_gathers_for_the_rematerialisation_and_the_gradient_at_once()
     assert tensor_pairs_again(stacks.stack("maxtext", "v5p"), full) == 0.5
     assert tensor_pairs_again(stacks.stack("megatron", "h100"), kept) == 0.0
     assert tensor_pairs_again(stacks.stack("maxtext", "v5p"), kept) == 0.0
+    # side by side neither half's scatter is read by anything that runs again
+    assert tensor_pairs_again(stacks.stack("maxtext", "v5p"), full, side_by_side=True) == 0.0

@@ -176,11 +176,16 @@ def test_maxtexts_own_block_has_attention_beside_the_feed_forward() -> None:
     assert (own.layers[0][0].norm_params, other.layers[0][0].norm_params) == (512, 1024)
 
 
-@pytest.mark.parametrize(("date", "matmuls"), [("2023-12-15", 7.0), ("2024-02-08", 5.0)])
-def test_maxtexts_first_attention_kernel_made_the_scores_for_each_gradient(
-    date: str, matmuls: float
-) -> None:
-    row = record(stack="maxtext", chip_key="v5e", notes=f"read at commit 76bd53b0f ({date})")
+@pytest.mark.parametrize(
+    ("notes", "matmuls"),
+    [
+        ("read at commit 76bd53b0f (2023-12-15)", 7.0),  # JAX's flash kernel
+        ("read at commit 76bd53b0f (2024-02-08)", 7.0),  # splash attention, two kernels
+        ("read at commit 76bd53b0f (2025-02-08); flags: sa_use_fused_bwd_kernel=True", 5.0),
+    ],
+)
+def test_two_backward_kernels_of_maxtext_each_make_the_scores(notes: str, matmuls: float) -> None:
+    row = record(stack="maxtext", chip_key="v5e", notes=notes)
     found = to_case(row)
     assert isinstance(found, Case)
     s = setting(found.job, parse_machine("v5e:4x4"), "maxtext")

@@ -291,7 +291,7 @@ def recomputed_flops_per_token(s: Setting, plan: Plan) -> Number:
     total: Number = 0.0
     for (layer, count), kind in zip(s.model.layers, s.model.kind_prefixes, strict=True):
         ops = layer_ops(layer, s.model.d_model, Cut(tokens=1.0, seq_len=s.document_len))
-        flops = flops_of([op for op in ops if policy.recomputes(op.name)])
+        flops = flops_of([op for op in ops if policy.recomputes(op.name, layer.side_by_side)])
         total = total + rename(flops, f"{kind}layer_recomputed_flops") * count * policy.every
     return rename(total, "recomputed_flops_per_token")
 

@@ -22,6 +22,7 @@ from chipshift.estimate.traffic import (
     LayerTraffic,
     exposed_behind,
     exposed_beside,
+    exposed_beyond,
     exposed_share,
     gradient_sum_s,
     layer_traffic,
@@ -213,20 +214,22 @@ def _collectives(s: Setting, c: Columns, choice: Choice, policy: remat.Policy,
                  ) -> tuple[dict[str, Number], dict[str, Number]]:  # fmt: skip
     """Seconds a step of collectives by axis, whole and exposed."""
     st, n, beside, one = s.stack, c.accumulation, forwards_beside(s), made.one
-    tp_again = tensor_pairs_again(st, policy)
     ep_again = 2.0 if policy.recomputes("experts_up") else 0.0
     # of a pair the gather alone; both halves move the same
     regathers = 0.0 if absent(st.tp_regathers) else st.tp_regathers / 2
     cp_again = 1.0 if policy.recomputes("attention") else 0.0
     tp: Number = 0.0
+    tp_back: Number = 0.0
     cp: Number = 0.0
     dealt: Number = 0.0
     ep: Number = 0.0
     gather: Number = 0.0
     reduce: Number = 0.0
-    for k, t in zip(counts, moved.comm, strict=True):
+    for k, t, (layer, _) in zip(counts, moved.comm, s.model.layers, strict=True):
+        tp_again = tensor_pairs_again(st, policy, layer.side_by_side)
         pairs = plus(tp_again * policy.every, regathers)
-        tp = tp + k * (t.tp_forward + t.tp_backward + t.tp_recompute * pairs)
+        tp = tp + k * t.tp_forward
+        tp_back = tp_back + k * (t.tp_backward + t.tp_recompute * pairs)
         cp = cp + k * (t.cp_forward * (1 + cp_again * policy.every) + t.cp_backward)
         if not absent(t.heads_in):
             dealt = dealt + k * _dealt_heads_s(t, policy, beside)
@@ -254,12 +257,12 @@ def _collectives(s: Setting, c: Columns, choice: Choice, policy: remat.Policy,
     dp, dp_exposed = _over_replicas(s, c, choice, moved.gradient_sum, one)
     pp = plus(moved.transfer * plus(2, beside), taught.transfer) * n * c.vpp
     dealt = rename(dealt, "heads_dealt_s")
-    total = {"tp": tp * n, "cp": plus(cp, dealt) * n, "ep": ep * n,
+    total = {"tp": (tp + tp_back) * n, "cp": plus(cp, dealt) * n, "ep": ep * n,
              "fsdp": plus(gather * plus(2, beside) + reduce, taught.gather) * again,
              "dp": dp, "pp": pp}  # fmt: skip
     attention = one.compute.attention
     exposed = {
-        "tp": rename(exposed_share(tp, st.tp_overlap), "exposed_a_microbatch_s") * n,
+        "tp": rename(_tensor_exposed(st, tp, tp_back, one), "exposed_a_microbatch_s") * n,
         # attention waits for its heads, and what reads its output for the rest of them
         "cp": plus(exposed_behind(cp, attention, st.cp_overlap, st.comm_tax), dealt) * n,
         "ep": rename(_exchange_exposed(s, c, ep, one), "exposed_a_microbatch_s") * n,
@@ -320,6 +323,20 @@ def _dealt_heads_s(t: LayerTraffic, policy: remat.Policy, beside: Number) -> Num
     return both * passes
 
 
+def _tensor_exposed(stack: Stack, forward_s: Number, backward_s: Number, one: Pass) -> Number:
+    """Exposed seconds a microbatch of tensor parallelism's collectives.
+
+    In the backward pass what a collective brings is read by the input gradients; a layer's weight
+    gradients and the recomputation of its activations need not wait for it.
+    """
+    if absent(stack.tp_behind_gradients):
+        return exposed_share(forward_s + backward_s, stack.tp_overlap)
+    beside = (one.recompute + one.weight_grad).total * stack.tp_behind_gradients
+    return exposed_share(forward_s, stack.tp_overlap) + exposed_beyond(
+        backward_s, stack.tp_overlap, rename(beside, "waits_for_no_collective_s")
+    )
+
+
 def _exchange_exposed(s: Setting, c: Columns, ep_s: Number, one: Pass) -> Number:
     """Exposed seconds a microbatch of the expert all-to-alls."""
     if absent(ep_s):
@@ -329,15 +346,16 @@ def _exchange_exposed(s: Setting, c: Columns, ep_s: Number, one: Pass) -> Number
     return exposed_beside(ep_s, share, beside_exchange(one.experts_s, one.routed_s, c.vpp))
 
 
-def tensor_pairs_again(stack: Stack, policy: remat.Policy) -> float:
+def tensor_pairs_again(stack: Stack, policy: remat.Policy, side_by_side: bool = False) -> float:
     """Pairs of tensor parallelism that a layer's rematerialisation adds.
 
     Each map that runs again gathers its input; where one program holds both passes
     (``regathers_once``) that gather is the one that the map's weight gradient needs anyway, and
-    the scatter behind attention alone is added: nothing reads what the feed-forward's would make.
+    the scatter behind attention alone is added: nothing reads what the feed-forward's would make,
+    nor attention's where the two stand side by side.
     """
     if float(plain(stack.regathers_once)):
-        return 0.5 * float(policy.recomputes("out_proj"))
+        return 0.5 * float(policy.recomputes("out_proj", side_by_side))
     return float(policy.recomputes("qkv_proj")) + float(policy.recomputes("mlp_up"))
 
 

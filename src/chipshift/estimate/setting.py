@@ -177,7 +177,15 @@ the scores and their gradient anew: JAX's flash kernel, which PyTorch/XLA and, u
 MaxText called (layers/attentions.py). Splash attention can have one kernel for all (torch_xla
 experimental/splash_attention.py, sa_use_fused_bwd_kernel)."""
 SEPARATE = frozenset({("torch_xla", "flash"), ("maxtext", "pallas_flash")})
-"""Stacks, and what a job's flags call that kernel there (MaxText's ``flash`` is splash today)."""
+"""Stacks, and what a job's flags call that kernel there. MaxText's ``flash`` is splash today: one
+kernel for all under ``sa_use_fused_bwd_kernel``, false by default (configs/base.yml), and always
+under ``use_tokamax_splash`` (layers/attention_op.py); the flag ``separate_backward`` says that a
+job has two."""
+FOUND_RANGE_PASSES, CASTS_WEIGHTS = 1.0, 1.0
+"""MaxText's 8-bit matmuls on TPUs where nothing fixes the range, its default (configs/base.yml:
+calibration ``absmax``; AQT for int8, layers/quantizations.py): each operand is read once more for
+its largest value, and weights are cast where they are used; with a fixed range they are cast before
+they are gathered (layers/moe.py)."""
 
 
 def for_job(constants: Stack, job: TrainJob, family: str) -> Stack:
@@ -192,12 +200,16 @@ def for_job(constants: Stack, job: TrainJob, family: str) -> Stack:
         constants = eager(constants)
     if constants.base == "megatron":
         constants = switched(_megatron(constants, {f.kind for f in job.flags}), job)
-    named = {f.value for f in job.flags if f.kind == "attention_kernel"}
     if family != "tpu":
         return constants
-    if not any((constants.base, kernel) in SEPARATE for kernel in named):
-        return constants
-    return replace(constants, attention_backward_matmuls=SEPARATE_BACKWARD)
+    named = {f.value for f in job.flags if f.kind == "attention_kernel"}
+    kinds = {f.kind for f in job.flags}
+    apart = "separate_backward" in kinds and constants.base == "maxtext"
+    if apart or any((constants.base, kernel) in SEPARATE for kernel in named):
+        constants = replace(constants, attention_backward_matmuls=SEPARATE_BACKWARD)
+    if constants.base == "maxtext" and "fixed_ranges" not in kinds:
+        constants = replace(constants, range_passes=FOUND_RANGE_PASSES, casts_weights=CASTS_WEIGHTS)
+    return constants
 
 
 def _megatron(constants: Stack, flags: set[str]) -> Stack:

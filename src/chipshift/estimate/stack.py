@@ -44,12 +44,17 @@ class Stack:
             (estimate/switches.py); what takes it is not known.
         backward_memory_factor: memory-bound traffic of the backward pass over the forward's.
         cast_passes: passes over a matmul's operands to make their fp8 copies and scales.
+        range_passes: passes more where the operands' range is found in the step (absmax).
+        casts_weights: 1 where gathered weights are cast with the inputs in every matmul, 0 where
+            each device casts its shards.
         host_s_per_op: host time to launch one op; it paces the device where the ops are shorter.
         ops_per_layer: ops launched a layer, forward; the backward launches twice as many.
         pp_stall_s: time a microbatch that a middle stage of a pipeline between nodes loses to
             hand-overs with its two neighbours; half of it with one.
         tp_across_scale: speed of tensor-parallel collectives over several nodes, in a step over
             alone.
+        tp_behind_gradients: share of the weights' gradients and of the recomputation that tensor
+            parallelism's collectives of the backward pass hide behind, beside tp_overlap.
         tp_regathers: inputs that tensor parallelism gathers again in a layer's backward pass.
         regathers_once: 1 where a compiler gathers an input of the backward pass once for its map's
             rematerialisation and for its weight gradient.
@@ -165,10 +170,13 @@ class Stack:
     loss_bytes_per_logit: float = 12.0
     backward_memory_factor: float = 1.8
     cast_passes: float = 1.5
+    range_passes: float = 0.0
+    casts_weights: float = 0.0
     host_s_per_op: float = 0.0
     ops_per_layer: float = 20.0
     pp_stall_s: float = 0.0
     tp_across_scale: float = 1.0
+    tp_behind_gradients: float = 0.0
     tp_regathers: float = 0.0
     regathers_once: float = 0.0
     rank_latency_s: float = 0.0

@@ -34,6 +34,12 @@ def exposed_share(comm_s: Number, overlap: Number) -> Number:
     return comm_s * (1 - overlap)
 
 
+@formula(unit="s", source="the share that is not overlapped, less the compute that need not wait")
+def exposed_beyond(comm_s: Number, overlap: Number, beside_s: Number) -> Number:
+    """Exposed seconds of a collective beside work that does not wait for it."""
+    return np.maximum(comm_s * (1 - overlap) - beside_s, 0)
+
+
 @formula(unit="s", source="the share that the stack overlaps, no more than the compute beside it")
 def exposed_beside(comm_s: Number, overlap: Number, beside_s: Number) -> Number:
     """Exposed seconds of a collective of which a share is hidden, beside so much compute."""

@@ -22,7 +22,7 @@ from chipshift.models.adapters import (
 )
 from chipshift.models.model import Attention, Layer, Model, Recurrent
 from chipshift.models.ops import Cut, Op, end_ops, layer_ops
-from chipshift.parallel.remat import OP_TENSOR
+from chipshift.parallel.remat import tensor_of
 from chipshift.roofline import time as roof
 from chipshift.roofline.kernels import AttentionKernel, Kernels, MatmulKernel, scaled
 from chipshift.worked import formula, plain, rename
@@ -224,7 +224,7 @@ def _op_times(op: Op, kernels: Kernels, stack: Stack, trainable: Number, maps: f
     if op.kind in ("matmul", "grouped_matmul"):
         kernel = matmul_kernel_of(op, kernels, stack)
         forward, into_input, into_weight = matmul_s(op, kernel)
-        cast = _cast_s(op, kernels, stack, kernel)
+        cast = _cast_s(op, kernels, stack)
         if op.name in MASKED:  # not weights: their gradients do not depend on what is trained
             trainable = 1.0
         if op.name == "dispatch":  # made of whole numbers: the mask has no gradient
@@ -299,13 +299,23 @@ def _matmul_scale(op: Op, kernels: Kernels, stack: Stack, small: bool) -> Number
     return scale * stack.grouped_scale if op.kind == "grouped_matmul" else scale
 
 
-def _cast_s(op: Op, kernels: Kernels, stack: Stack, kernel: MatmulKernel) -> Number:
-    """Seconds to make the 8-bit copies and scales of a matmul's input; 0 for wider dtypes."""
+@formula(unit="elements", source="a matmul's input, and its weights where they are cast with it")
+def cast_elements(m: Number, n: Number, k: Number, groups: Number, casts_weights: Number
+                  ) -> Number:  # fmt: skip
+    """Elements that a matmul reads to make 8-bit copies: (m·k + weights·n·k) · groups."""
+    return (m * k + casts_weights * n * k) * groups
+
+
+def _cast_s(op: Op, kernels: Kernels, stack: Stack) -> Number:
+    """Seconds to make the 8-bit copies and scales of a matmul's operands; 0 for wider dtypes."""
     if float(kernels.matmul.in_bytes) >= 2 or op.name in ("router", "lm_head"):
         return 0.0
     if op.name == "experts_down" and float(plain(stack.fused_experts)):
         return 0.0  # the kernel of the matmul before writes 8 bits
-    moved = pass_bytes(op.m * op.k * op.groups, stack.cast_passes, 2.0)
+    elements = op.m * op.k * op.groups
+    if not absent(stack.casts_weights):
+        elements = cast_elements(op.m, op.n, op.k, op.groups, stack.casts_weights)
+    moved = pass_bytes(elements, plus(stack.cast_passes, stack.range_passes), 2.0)
     seconds = roof.stream_time(moved, kernels.hbm_bytes_per_s, kernels.stream_e_hbm)
     return rename(seconds, f"{op.name}_cast_s")
 
@@ -343,7 +353,7 @@ def layer_work(layer: Layer, d_model: Number, cut: Cut, kernels: Kernels, stack:
         f, i, w = _op_times(op, kernels, stack, trainable, maps, maps > 0 and magnitudes)
         if adapters:
             bare = bare + (_op_times(op, kernels, stack, trainable)[0] if maps else f)
-        tensor = OP_TENSOR[op.name]
+        tensor = tensor_of(op.name, layer.side_by_side)
         forward[tensor] = forward.get(tensor, Times()) + f
         into_input, into_weight = into_input + i, into_weight + w
         if op.name.startswith(("experts_", "shared_")):
@@ -352,7 +362,7 @@ def layer_work(layer: Layer, d_model: Number, cut: Cut, kernels: Kernels, stack:
     if adapters:
         stored = _kept_beside_frozen(stored, adapters)
         if adapters.dora:
-            stored = _kept_for_magnitudes(stored, adapters, ops, stack)
+            stored = _kept_for_magnitudes(stored, adapters, ops, stack, layer.side_by_side)
     experts = rename(experts, "experts_s")
     return LayerWork(forward, into_input, into_weight, bare, experts, stored, len(ops))
 
@@ -418,7 +428,7 @@ def _kept_beside_frozen(stored: dict[str, Number], adapters: Adapters) -> dict[s
 
 
 def _kept_for_magnitudes(stored: dict[str, Number], adapters: Adapters, ops: list[Op],
-                         stack: Stack) -> dict[str, Number]:  # fmt: skip
+                         stack: Stack, side_by_side: bool) -> dict[str, Number]:  # fmt: skip
     """With what DoRA keeps of its maps' outputs, by the tensor that each helps to make.
 
     The layer's last map goes with the activation it reads, as it runs again with it.
@@ -428,7 +438,7 @@ def _kept_for_magnitudes(stored: dict[str, Number], adapters: Adapters, ops: lis
         maps = adapters.on(op.name)
         if not maps:
             continue
-        tensor = OP_TENSOR[op.name]
+        tensor = tensor_of(op.name, side_by_side)
         tensor = tensor if tensor in stored else "activation"
         own = dora_kept_elements(op.m * op.groups, op.n, maps, each)
         held = stored.get(tensor, 0.0)

@@ -89,6 +89,7 @@ def maxtext(e: Estimate) -> str | None:
         *_memory(e),
         *_precision(e),
         "attention=flash",
+        *_backward(e),
     ]
     train = " ".join(parts)
     slice_name = e.machine.cloud_name.partition("*")[0]
@@ -150,6 +151,13 @@ def _pipeline(e: Estimate) -> list[str]:
         f"num_pipeline_microbatches={p.accumulation}",
         "scan_layers=false",
     ]
+
+
+def _backward(e: Estimate) -> list[str]:
+    """One kernel for attention's backward pass, unless the job's own settings ask for two."""
+    if any(flag.kind == "separate_backward" for flag in e.job.flags):
+        return []
+    return ["sa_use_fused_bwd_kernel=true"]
 
 
 def _memory(e: Estimate) -> list[str]:

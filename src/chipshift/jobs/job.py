@@ -66,6 +66,8 @@ class Flag:
             ``variable_length`` (batches whose shape varies), ``packed_documents`` (rows of fixed
             length with several documents), ``node_of_8``, ``tp_overlap``, ``dp_overlap``,
             ``ep_overlap``, ``expert_kernels``, ``dropless_moe``, ``cpu_offload``,
+            ``fixed_ranges`` (8-bit operands whose range is given), ``separate_backward``
+            (attention's backward pass in a kernel for queries and one for keys),
             ``eager_modules`` (modules run op by op), ``torch_fsdp2`` (in place of Megatron's own
             sharding), ``quantised_weights``, ``quantised_optimizer``, ``custom_code`` ...
     """

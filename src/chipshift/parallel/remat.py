@@ -45,6 +45,16 @@ OP_TENSOR = {
 what routed experts add to it."""
 
 
+def tensor_of(op_name: str, side_by_side: bool) -> str:
+    """The tensor that an op of a layer helps to make.
+
+    Where attention and feed-forward stand side by side, attention's output is added to the layer's
+    and nothing else reads it.
+    """
+    tensor = OP_TENSOR[op_name]
+    return "down" if side_by_side and tensor == "out_proj" else tensor
+
+
 @dataclass(frozen=True)
 class Policy:
     """A rematerialisation policy.
@@ -66,9 +76,9 @@ class Policy:
     every: float = 1.0
     reruns_experts: bool = False
 
-    def recomputes(self, op_name: str) -> bool:
+    def recomputes(self, op_name: str, side_by_side: bool = False) -> bool:
         """Whether the op runs again before its layer's backward pass."""
-        return self.recomputes_tensor(OP_TENSOR[op_name])
+        return self.recomputes_tensor(tensor_of(op_name, side_by_side))
 
     def recomputes_tensor(self, tensor: str) -> bool:
         """Whether the ops that make this tensor run again before the layer's backward pass."""

@@ -239,7 +239,7 @@ _MAXTEXT = (
     Free("comm_tax", 0.4, 0.3),
     Free("collective_scale", 0.75, 0.15, spread={"chip": 0.2}),
     Free("dcn_scale", 0.35, 0.2),
-    Free("tp_overlap", 0.4, 0.3, share=True),
+    Free("tp_overlap", 0.4, 0.8, share=True),
     Free("stall_per_host", 2e-5, 0.5),
 )
 
@@ -307,7 +307,7 @@ FIXED: dict[str, dict[str, float]] = {
         "reruns_experts": 1.0, "permute_row_elements": 4096.0, "attention_scale": 0.9,
         "memory_scale": 0.8, "cast_passes": 1.5, "permute_passes": 3.0, "fsdp_overlap": 0.9,
         "cp_overlap": 0.6, "ep_overlap": 0.15, "jitter_per_doubling": 0.005,
-        "step_overhead_s": 0.01,
+        "step_overhead_s": 0.01, "tp_behind_gradients": 1.0,
     },
     "torch_xla": {"reruns_experts": 1.0, "permute_row_elements": 4096.0},
     "megatron": {"ep_once_per_place": 1.0, "expert_bias_passes": 14.0},

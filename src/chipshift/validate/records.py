@@ -15,9 +15,11 @@ from chipshift.jobs.plan import Plan
 from chipshift.models.model import Model, MoeMlp
 from chipshift.validate.case import Case, Measured, Skip, fill
 from chipshift.validate.gaps import Inferred, completed
+from chipshift.validate.maxtext_recipes import day_of, kernel_flags, maxtext_recipe_of
 from chipshift.validate.plans import plan_of, planners_order, plans_to_try, sequences
 from chipshift.validate.recipes import Recipe, degrees_run, recipe_of
 from chipshift.validate.rows import (
+    LARGEST_SLICE,
     Row,
     compute_of,
     machine_of,
@@ -188,10 +190,6 @@ def _loss_chunks(row: Row) -> int:
     return int(found[1]) if found else 1
 
 
-SPLASH = "24.02"
-"""Month from which MaxText calls splash attention (its layers/attentions.py, 2024-02-08)."""
-
-
 def _flags(row: Row, file: str, line: int | None) -> tuple[Flag, ...]:
     """What notes say of kernels: PyTorch/XLA's and MaxText's older attention; AutoModel without
     Transformer Engine (TE), which is Hugging Face's modules run op by op (``force_hf`` of its
@@ -199,10 +197,10 @@ def _flags(row: Row, file: str, line: int | None) -> tuple[Flag, ...]:
     recipe = _recipe(row)
     if recipe:
         return recipe.flags(file, line)
+    if row["stack"] == "maxtext" and row["chip_key"] in LARGEST_SLICE:
+        return _maxtext_flags(row, file, line)
     if row["stack"] == "automodel" and not re.search(r"\bTE\b", str(row.get("notes"))):
         return (Flag("eager_modules", "notes", "no TE", file, line),)
-    if row["stack"] == "maxtext" and "" < release_of(row) < SPLASH:
-        return (Flag("attention_kernel", "notes", "pallas_flash", file, line),)
     if row["stack"] in ("torch_xla", "torchax") and "flash attention" in str(row.get("notes")):
         return (Flag("attention_kernel", "notes", "flash", file, line),)
     return ()
@@ -236,6 +234,14 @@ def _as_run(row: Row, inferred: Inferred) -> Row:
     degrees |= {key: value for key, value in ran.items() if key != "microbatch"}
     del degrees["dp"]  # it takes what the others leave of the devices
     return {**row, "parallelism": degrees, "microbatch": ran.get("microbatch", row["microbatch"])}
+
+
+def _maxtext_flags(row: Row, file: str, line: int | None) -> tuple[Flag, ...]:
+    """Kernels of MaxText's attention on a TPU, and whether 8-bit operands have a fixed range."""
+    name, notes = str(row["model"]["name"]).lower(), str(row.get("notes") or "")
+    length, precision = int(row["model"]["seq_len"]), str(row["dtype_class"])
+    recipe = maxtext_recipe_of(name, str(row["chip_key"]), precision, length, day_of(notes))
+    return kernel_flags(recipe, notes, file, line)
 
 
 def cases(rows: Iterable[Case | Skip]) -> list[Case]:

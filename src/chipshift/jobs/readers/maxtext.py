@@ -273,6 +273,17 @@ def _precision(sheet: Sheet) -> None:
         if kind:
             draft.put("compute", Given(kind, quantised.file, quantised.line))
             draft.flag("fp8_recipe", "quantization", quantised.value, quantised.line)
+            _ranges(sheet)
+
+
+def _ranges(sheet: Sheet) -> None:
+    """Ranges of 8-bit operands: given, or found in the step (``absmax``, the default)."""
+    keys = [f"{of}_quantization_calibration_method" for of in ("weight", "act")]
+    stated = [sheet.text(key, into="ranges of 8-bit operands") for key in keys]
+    if all(one is not None and one.value.startswith("fixed") for one in stated):
+        for key, one in zip(keys, stated, strict=True):
+            if one is not None:
+                sheet.draft.flag("fixed_ranges", key, one.value, one.line)
 
 
 def _student(sheet: Sheet) -> Setting | None:
@@ -329,6 +340,21 @@ def _custom(sheet: Sheet) -> str:
     return custom_policy(places)
 
 
+def _attention(sheet: Sheet) -> None:
+    """The kernel, and whether splash attention's backward pass is one kernel or two."""
+    sheet.flag("attention_kernel", "attention", off=("autoselected", "", None))
+    into = "kernels of attention's backward pass"
+    fused = [
+        sheet.boolean(key, into=into) for key in ("sa_use_fused_bwd_kernel", "use_tokamax_splash")
+    ]
+    kernel, hardware = sheet.settings.get("attention"), sheet.settings.get("hardware")
+    splash = kernel is None or str(kernel.value) in ("flash", "autoselected")
+    on_tpu = hardware is None or str(hardware.value) == "tpu"
+    if splash and on_tpu and not any(one is not None and one.value for one in fused):
+        line = fused[0].line if fused[0] is not None else None
+        sheet.draft.flag("separate_backward", "sa_use_fused_bwd_kernel", "false", line)
+
+
 def _rest(sheet: Sheet) -> None:
     for key in ("use_multimodal", "use_audio"):
         setting = sheet.settings.get(key)
@@ -350,7 +376,7 @@ def _rest(sheet: Sheet) -> None:
     draft.assume("optimizer", "adamw", "MaxText's default opt_type")
     tiles = sheet.integer("num_vocab_tiling", into="pieces of the loss")
     draft.put("loss_chunks", tiles)
-    sheet.flag("attention_kernel", "attention", off=("autoselected", "", None))
+    _attention(sheet)
     sheet.flag("cpu_offload", "optimizer_memory_host_offload")
     sheet.flag("cpu_offload", "parameter_memory_host_offload")
     sheet.flag("packed_documents", "packing")
