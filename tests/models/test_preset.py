@@ -80,6 +80,7 @@ PUBLISHED = {
     "ministral-3-14b": 13.9e9,
     "exaone-4.0-1.2b": 1.28e9,
     "k-exaone-236b-a23b": 236e9,
+    "glm-4.5v": 107.7e9,  # the hub's page, tower and all
     "bert-base": 110e6,
     "modernbert-large": 395e6,
 }

@@ -163,3 +163,24 @@ def test_exaone_s_experts(keys: dict[str, Any]) -> None:
     assert [one is not None and one.window is not None for one in attention] == [
         kind == "sliding_attention" for kind in kinds
     ]
+
+
+GLM_EYE = {"depth": 2, "hidden_size": 48, "num_heads": 4, "image_size": 28, "patch_size": 7,
+           "out_hidden_size": 96, "intermediate_size": 40}  # fmt: skip
+
+
+@pytest.mark.parametrize(
+    ("text", "eye"),
+    [
+        ({}, {}),
+        ({"attention_bias": False, "first_k_dense_replace": 0}, {"attention_bias": True}),
+        ({"n_shared_experts": 2}, {"spatial_merge_size": 1, "temporal_patch_size": 1}),
+    ],
+)
+def test_glm_s_tower_before_its_experts(text: dict[str, Any], eye: dict[str, Any]) -> None:
+    own = small("glm4v_moe_text", hidden_size=96, moe_intermediate_size=24, n_routed_experts=4,
+                num_experts_per_tok=2, num_key_value_heads=2)  # fmt: skip
+    config = {"model_type": "glm4v_moe", "text_config": {**own, **text},
+              "vision_config": {**GLM_EYE, **eye}}  # fmt: skip
+    expected, model = count(config, "AutoModelForImageTextToText"), read_config(config)
+    assert (params(model), params_active(model)) == (expected.total, expected.active)

@@ -170,6 +170,11 @@ def glm4_moe(c: Fields) -> Model:
     )
 
 
+def glm4v_text(c: Fields) -> Model:
+    """GLM-4.5V's language model: GLM-4.5 with biases on queries, keys and values."""
+    return glm4_moe(c.having(attention_bias=True))
+
+
 def exaone_moe(c: Fields) -> Model:
     """K-EXAONE: norms over heads, three layers in four sliding, one dense, then experts."""
     c = c.having(moe_intermediate_size=1024, sliding_window=4096)

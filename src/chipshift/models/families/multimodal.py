@@ -23,6 +23,7 @@ TEXTS: dict[str, Callable[[Fields], Model]] = {
     "gemma": gemma.gemma,
     "gemma2": gemma.gemma2,
     "gemma3_text": gemma.gemma3_text,
+    "glm4v_moe_text": moe.glm4v_text,
     "kimi_k2": deepseek.deepseek_v3,
     "llama": llama.llama,
     "llama4_text": moe.llama4_text,
@@ -258,7 +259,7 @@ def _merger(name: str, width: int, merge: int, outputs: int) -> tuple[Projection
     )
 
 
-def _qwen_stem(v: Fields, width: int, patch: int, bias: bool) -> Conv:
+def qwen_stem(v: Fields, width: int, patch: int, bias: bool) -> Conv:
     """Patches over two frames, for images of any size."""
     frames = v.count("temporal_patch_size", default=2, most=100)
     colours = v.count("in_channels", "in_chans", "num_channels", default=3)
@@ -275,7 +276,7 @@ def qwen2_vl(c: Fields) -> Model:
     kinds, order = runs([block] * v.count("depth", default=32, most=MOST_LAYERS))
     merge = v.count("spatial_merge_size", default=2, most=100)
     maps = _merger("merger", width, merge, v.count("hidden_size", default=3584))
-    convs = (_qwen_stem(v, width, 14, bias=False),)
+    convs = (qwen_stem(v, width, 14, bias=False),)
     tower = Tower("vision", width, kinds, order, convs=convs, other_params=2 * width)
     return joined(c, text, tower, maps, tied=False)
 
@@ -297,7 +298,7 @@ def qwen2_5_vl(c: Fields) -> Model:
     kinds, order = runs(layers)
     merge = v.count("spatial_merge_size", default=2, most=100)
     maps = _merger("merger", width, merge, v.count("out_hidden_size", default=3584))
-    convs = (_qwen_stem(v, width, 14, bias=False),)
+    convs = (qwen_stem(v, width, 14, bias=False),)
     tower = Tower("vision", width, kinds, order, convs=convs, other_params=width)
     return joined(c, text, tower, maps, tied=False)
 
@@ -339,7 +340,7 @@ def _qwen3_vl(c: Fields, kind: str, deep: bool) -> Model:
         width,
         kinds,
         order,
-        convs=(_qwen_stem(v, width, 16, bias=True),),
+        convs=(qwen_stem(v, width, 16, bias=True),),
         embedding_params=v.count("num_position_embeddings", default=2304) * width,
         other_params=2 * width + len(depths) * 2 * width * merge**2,
     )
