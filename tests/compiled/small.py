@@ -12,6 +12,7 @@ from chipshift.compiled.step.config import Block, Config
 DENSE = Block(heads=4, kv_heads=2, head_dim=16, v_head_dim=16, mlp_width=96)
 MOE = replace(DENSE, mlp_width=0, experts=4, top_k=2, expert_width=32, shared_width=48)
 LATENT = replace(DENSE, kv_heads=4, head_dim=24, kv_rank=24, q_rank=20, rope_dim=8)
+LATENT_MOE = replace(LATENT, mlp_width=0, experts=4, top_k=2, expert_width=32, shared_width=48)
 
 
 def config(block: Block, mesh: tuple[int, int, int, int, int], **settings: Any) -> Config:

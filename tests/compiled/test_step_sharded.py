@@ -14,6 +14,7 @@ import pytest
 from tests.compiled.small import (
     DENSE,
     LATENT,
+    LATENT_MOE,
     MOE,
     config,
     largest_difference,
@@ -25,7 +26,7 @@ jax = pytest.importorskip("jax")
 
 TOLERANCE = 2e-5
 ALONE = (1, 1, 1, 1, 1)  # dp, fsdp, ep, cp, tp
-BLOCKS = {"dense": DENSE, "moe": MOE, "latent": LATENT}
+BLOCKS = {"dense": DENSE, "moe": MOE, "latent": LATENT, "latent_moe": LATENT_MOE}
 
 
 @cache
@@ -45,12 +46,18 @@ def alone(kind: str) -> tuple[float, dict[str, Any]]:
         ("moe", (1, 2, 2, 2, 1), {}),
         ("moe", (2, 1, 2, 1, 2), {"ep_from": "dp"}),
         ("moe", (1, 2, 1, 2, 2), {}),
+        ("moe", (2, 2, 1, 1, 2), {}),
+        ("moe", (2, 2, 1, 1, 2), {"zero": True}),
+        ("moe", (2, 2, 2, 1, 1), {"zero": True}),
         ("latent", (2, 2, 1, 1, 2), {}),
         ("latent", (1, 2, 1, 2, 2), {}),
         ("latent", (2, 1, 1, 2, 2), {"zero": True}),
         ("latent", (2, 2, 1, 1, 2), {"zero": True}),
         ("latent", (1, 2, 2, 1, 2), {"ep_from": "dp"}),
         ("latent", (1, 2, 1, 2, 2), {"sequence_parallel": False}),
+        ("latent_moe", (1, 2, 2, 2, 1), {"zero": True, "ep_from": "dp"}),
+        ("latent_moe", (2, 2, 2, 1, 1), {"zero": True, "ep_from": "dp"}),
+        ("latent_moe", (1, 2, 2, 1, 2), {"zero": True, "ep_from": "dp"}),
     ],
 )
 def test_sharded_equals_unsharded(

@@ -24,7 +24,6 @@ from chipshift.compiled.step.sharding import (
     BATCH,
     Weight,
     constrain,
-    gather,
     gathered,
     project,
     project_all,
@@ -185,8 +184,9 @@ class Weights:
         """The same where every tp device has the whole weight and its part of the sequence."""
         return project_apart(self.mesh, self.cfg, self.layout[name], x, self.params[name])
 
-    def gather(self, name: str) -> Any:
-        return gather(self.mesh, self.cfg, self.layout[name], self.params[name])
+    def part(self, name: str) -> tuple[Any, Any]:
+        """A weight as it lives, in parts, and how it is cut."""
+        return self.params[name], self.layout[name].spec(self.cfg)
 
 
 def attention(mesh: Mesh, cfg: Config, block: Block, w: Weights, x_BSM: Any) -> Any:
@@ -254,8 +254,9 @@ def feed_forward(mesh: Mesh, cfg: Config, block: Block, w: Weights, x: Any) -> A
         return mlp(mesh, cfg, block, w, x)
     logits = jnp.einsum("bsm,me->bse", x.astype(jnp.float32), w("router", jnp.float32))
     names = ("expert_gate", "expert_up", "expert_down")
-    weights = (*(w.gather(name) for name in names), w("router_bias", jnp.float32))
-    y = moe.experts(mesh, cfg, block, x, logits, weights)
+    parts, cuts = zip(*(w.part(name) for name in names), strict=True)
+    weights = (*parts, w("router_bias", jnp.float32))
+    y = moe.experts(mesh, cfg, block, cuts, x, logits, weights)
     if block.shared_width:
         shared = mlp(mesh, cfg, block, w, x, "shared_")
         if block.shared_gate:

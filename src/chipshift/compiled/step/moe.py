@@ -17,7 +17,7 @@ from jax.sharding import Mesh
 from jax.sharding import PartitionSpec as P
 
 from chipshift.compiled.step.config import Block, Config, Variant
-from chipshift.compiled.step.sharding import BATCH, gathered, seq
+from chipshift.compiled.step.sharding import BATCH, fsdp_gathered, gathered, seq
 
 
 def choose(variant: Variant, block: Block, logits_E: Any, bias_E: Any) -> tuple[Any, Any]:
@@ -49,24 +49,29 @@ def _best_groups(variant: Variant, block: Block, ranked: Any) -> Any:
     return jnp.where(allowed[..., None], groups, 0.0).reshape(ranked.shape)
 
 
-def experts(mesh: Mesh, cfg: Config, block: Block, x: Any, logits: Any, weights: Any) -> Any:
-    """``x`` (B, S, M) through its experts. ``weights``: gate, up, down and the routing bias."""
+def experts(
+    mesh: Mesh, cfg: Config, block: Block, cuts: Any, x: Any, logits: Any, weights: Any
+) -> Any:
+    """``x`` (B, S, M) through its experts. ``weights``: gate, up, down, of which a device has its
+    part as ``cuts`` says, and the routing bias."""
     whole, cut = P(BATCH, "cp", None), P(BATCH, seq(cfg), None)
     x = gathered(mesh, x, cut, whole)
     logits = gathered(mesh, logits, cut, whole)
     return jax.shard_map(
-        partial(_on_device, cfg, block),
+        partial(_on_device, cfg, block, cuts),
         mesh=mesh,
-        in_specs=(whole, whole, P("ep", None, "tp"), P("ep", None, "tp"), P("ep", "tp", None), P()),
+        in_specs=(whole, whole, *cuts, P()),
         out_specs=cut,
         check_vma=False,
     )(x, logits, *weights)
 
 
 def _on_device(
-    cfg: Config, block: Block, x: Any, logits: Any, gate: Any, up: Any, down: Any, bias: Any
+    cfg: Config, block: Block, cuts: Any, x: Any, logits: Any, *weights_and_bias: Any
 ) -> Any:
     """What one device does with its own tokens and its own experts."""
+    *parts, bias = weights_and_bias
+    gate, up, down = (fsdp_gathered(cfg, spec, w) for spec, w in zip(cuts, parts, strict=True))
     B, S, M = x.shape
     N, E, ep = B * S, block.experts, cfg.mesh[2]
     weights, chosen = choose(cfg.variant, block, logits.reshape(N, E), bias)

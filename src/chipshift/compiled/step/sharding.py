@@ -335,13 +335,27 @@ def _summed(mesh: Mesh, cfg: Config, weight: Weight, x: Any, grad: Any) -> Any:
     return on_mesh(x, grad)
 
 
-def gather(mesh: Mesh, cfg: Config, weight: Weight, w: Any) -> Any:
-    """A weight gathered for use other than by ``project``; its gradient reduced and scattered."""
+def fsdp_gathered(cfg: Config, spec: Any, part: Any) -> Any:
+    """On one device: its part of a weight cut as ``spec``, cast and gathered over fsdp (and cp).
+
+    The gradient is reduced and scattered in ``cfg.reduce_dtype`` over these axes alone: left to the
+    partitioner it would be summed over dp in the same move, whole.
+    """
+    held = [(axes,) if isinstance(axes, str) else axes or () for axes in spec]
+    dim = next((dim for dim, axes in enumerate(held) if "fsdp" in axes), None)
+    if dim is None:
+        return part.astype(cfg.compute_dtype)
+    over = tuple(axis for axis in held[dim] if axis in ("fsdp", "cp"))
+
+    def forward(part: Any) -> tuple[Any, None]:
+        cast = part.astype(cfg.compute_dtype)
+        return jax.lax.all_gather(cast, over, axis=dim, tiled=True), None
 
     def backward(_: None, grad: Any) -> tuple[Any]:
-        reduced = constrain(mesh, grad.astype(cfg.reduce_dtype), weight.spec(cfg))
-        return (reduced.astype(w.dtype),)
+        grad = grad.astype(cfg.reduce_dtype)
+        total = jax.lax.psum_scatter(grad, over, scatter_dimension=dim, tiled=True)
+        return (total.astype(part.dtype),)
 
-    gathered = jax.custom_vjp(lambda w: whole(mesh, cfg, weight, w))
-    gathered.defvjp(lambda w: (whole(mesh, cfg, weight, w), None), backward)
-    return gathered(w)
+    gather = jax.custom_vjp(lambda part: forward(part)[0])
+    gather.defvjp(forward, backward)
+    return gather(part)

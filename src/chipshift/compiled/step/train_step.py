@@ -57,9 +57,13 @@ def gradients(mesh: Mesh, cfg: Config, params: Any, ids: Any, targets: Any) -> A
     """Mean loss and its gradient over the microbatches of ``ids`` (accumulation, B, S)."""
     specs = param_specs(cfg)
     if cfg.zero:  # one gather over dp a step; the gradient comes back reduced and scattered
-        params = jax.tree.map(
-            lambda p, spec: constrain(mesh, p.astype(cfg.compute_dtype), spec), params, specs
+        # Both layouts are named, or XLA may gather before the cast.
+        cast = jax.tree.map(
+            lambda p, spec: constrain(mesh, p.astype(cfg.compute_dtype), spec),
+            params,
+            param_specs(cfg, zero=True),
         )
+        params = jax.tree.map(partial(constrain, mesh), cast, specs)
     one = jax.value_and_grad(partial(loss, mesh, cfg))
     if cfg.accumulation == 1:
         return one(params, ids[0], targets[0])
