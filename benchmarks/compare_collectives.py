@@ -22,7 +22,7 @@ from typing import Any
 
 from verify_compile import cases, parse, request_of
 
-from chipshift.compiled.expected import AXES, Sums, expected
+from chipshift.compiled.expected import expected
 from chipshift.compiled.hlo.collective import by_axis
 from chipshift.compiled.hlo.collectives import read_collectives
 from chipshift.compiled.hlo.groups import MeshAxes
@@ -30,6 +30,7 @@ from chipshift.compiled.hlo.module import parse as parse_program
 from chipshift.compiled.lowering import slice_of
 from chipshift.compiled.planned import delivered
 from chipshift.compiled.reading import in_step
+from chipshift.compiled.stages import AXES, Sums
 
 KEPT = Path(__file__).parent / "data" / "compile_collectives.jsonl"
 HARD = Path(__file__).parent / "data" / "compile_collectives_hard.jsonl"

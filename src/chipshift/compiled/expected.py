@@ -10,16 +10,13 @@ from __future__ import annotations
 
 from collections import defaultdict
 from dataclasses import replace
-from math import prod
 
 from chipshift.compiled.lowering import Laid, Slice
+from chipshift.compiled.stages import Sums, gathered, over, scattered, summed, vector_summed
 from chipshift.compiled.step.config import Block, Config
 from chipshift.compiled.step.remat_names import choice
 
-AXES = ("dp", "fsdp", "ep", "cp", "tp")
 WIDTH = {"float32": 4, "bfloat16": 2, "float16": 2}
-
-Sums = dict[tuple[str, str], float]
 
 
 def expected(cfg: Config, on: Slice | None = None) -> Sums:
@@ -36,13 +33,6 @@ def expected(cfg: Config, on: Slice | None = None) -> Sums:
     for key, sent in _outside(cfg, on).items():
         sums[key] += sent * cfg.accumulation
     return {key: sent for key, sent in sums.items() if sent > 0 and key[1]}
-
-
-def _name(cfg: Config, axes: tuple[str, ...]) -> tuple[str, int]:
-    """Axes of ``axes`` that are larger than one, and their devices."""
-    sizes = dict(zip(AXES, cfg.mesh, strict=True))
-    held = [axis for axis in AXES if axis in axes and sizes[axis] > 1]
-    return "+".join(held), prod(sizes[axis] for axis in held)
 
 
 def weight_axes(cfg: Config, expert: bool) -> tuple[str, ...]:
@@ -71,26 +61,26 @@ def _weights(
     ``laid``: what of the layout decides how it is scattered.
     """
     sums: Sums = defaultdict(float)
-    over = weight_axes(cfg, expert)
-    axis, n = _name(cfg, over)
+    where = over(cfg, weight_axes(cfg, expert))
     held = elements * WIDTH[cfg.compute_dtype]
     reduced = elements * WIDTH[cfg.reduce_dtype]
-    _, k = _name(cfg, _replicas(cfg, expert, apart))
+    n, k = where.devices, over(cfg, _replicas(cfg, expert, apart)).devices
     if n > 1:
-        by_sum = on is not None and on.gathers_by_sum(n, held)
-        kind, times = ("all_reduce", 2) if by_sum else ("all_gather", 1)
-        sums[kind, axis] += times * gathers * held * (n - 1) / n
+        for key, sent in gathered(where, held, on).items():
+            sums[key] += gathers * sent
         if on is not None and on.sums_once(n, k):
-            both, m = _name(cfg, ("dp", "fsdp", "ep", "cp", *(("tp",) if apart else ())))
-            sums["all_reduce", both] += 2 * reduced * (m - 1) / m
+            both = ("dp", "fsdp", "ep", "cp", *(("tp",) if apart else ()))
+            _add(sums, summed(over(cfg, both), reduced))
             return sums
         meanwhile = on is not None and in_matmul and on.multiplies_meanwhile(n, k)
         by_sum = on is not None and (
             on.scatters_by_sum(n, in_matmul and k == 1)
             or (laid is not None and not meanwhile and on.scatters_layout_by_sum(n, laid))
         )
-        kind, times = ("all_reduce", 2) if by_sum else ("reduce_scatter", 1)
-        sums[kind, axis] += times * reduced * (n - 1) / n
+        if on is not None and where.in_stages:
+            _add(sums, summed(where, reduced, on, laid))
+        else:
+            _add(sums, scattered(where, reduced, by_sum))
     _add(sums, _replicated(cfg, elements, on, expert=expert, apart=apart, laid=laid))
     return sums
 
@@ -113,34 +103,33 @@ def _replicated(
 ) -> Sums:
     """What is done over the devices that hold the same part of a weight: its gradient summed, or
     with a sharded optimizer scattered, and the weight gathered once a step."""
-    _, n = _name(cfg, weight_axes(cfg, expert))
+    n = over(cfg, weight_axes(cfg, expert)).devices
     over_tp = apart and not cfg.zero  # a sharded optimizer's parts are not cut over tp
-    axis, k = _name(cfg, _replicas(cfg, expert, over_tp))
+    where = over(cfg, _replicas(cfg, expert, over_tp))
+    k, part = where.devices, elements / n
     sums: Sums = defaultdict(float)
     if apart and cfg.zero:
-        _add(sums, _summed(cfg, ("tp",), elements / (n * k) * WIDTH[cfg.reduce_dtype]))
+        _add(sums, _summed(cfg, ("tp",), part / k * WIDTH[cfg.reduce_dtype]))
     if k == 1:
         return sums
-    sent = elements / n * (k - 1) / k
-    reduced = sent * WIDTH[cfg.reduce_dtype]
+    reduced = part * WIDTH[cfg.reduce_dtype]
+    laid = Laid() if laid is None else replace(laid, along=laid.along / n)
     if not cfg.zero:
-        return {("all_reduce", axis): 2 * reduced}
-    held = sent * WIDTH[cfg.compute_dtype] / cfg.accumulation
-    if on is not None and on.gathers_by_sum(k, elements * WIDTH[cfg.compute_dtype]):
-        # Zeros around parts are added up before the cast.
-        sums["all_reduce", axis] += 2 * sent * WIDTH[cfg.master_dtype] / cfg.accumulation
-    else:
-        sums["all_gather", axis] += held
+        _add(sums, summed(where, reduced, on, laid))
+        return sums
+    for key, sent in gathered(where, part * WIDTH[cfg.compute_dtype], on).items():
+        sums[key] += sent / cfg.accumulation
+    if on is not None and where.in_stages:
+        _add(sums, summed(where, reduced, on, laid))
+        return sums
     # dp's parts are cut last, out of those over the other axes, which in the mesh come after it.
-    out_of_order = axis.startswith("dp+")
-    part = Laid() if laid is None else replace(laid, along=laid.along / n)
-    by_sum = on is not None and (
+    out_of_order = where.axis.startswith("dp+")
+    by_sum = (on is not None and where.slices == 1) and (
         (out_of_order and on.scatters_in_mesh_order())
         or on.scatters_by_sum(k, in_matmul=False)
-        or on.scatters_layout_by_sum(k, part)
+        or on.scatters_layout_by_sum(k, laid)
     )
-    kind, times = ("all_reduce", 2) if by_sum else ("reduce_scatter", 1)
-    sums[kind, axis] += times * reduced
+    _add(sums, scattered(where, reduced, by_sum))
     return sums
 
 
@@ -178,21 +167,21 @@ def _whole_weights(cfg: Config, block: Block) -> Sums:
     router = cfg.d_model * block.experts
     tokens_on = ("dp", "fsdp", "ep", "cp", *(("tp",) if cfg.sequence_parallel else ()))
     sums: Sums = defaultdict(float)
-    _add(sums, _summed(cfg, tokens_on, (norms + router) * WIDTH["float32"]))
+    _add(sums, _summed(cfg, tokens_on, router * WIDTH["float32"]))
+    _add(sums, _summed(cfg, tokens_on, norms * WIDTH["float32"], vector=True))
     if block.qk_norm:
         on_heads = ("dp", "fsdp", "ep", "cp", "tp")
-        _add(sums, _summed(cfg, on_heads, 2 * block.head_dim * WIDTH["float32"]))
+        _add(sums, _summed(cfg, on_heads, 2 * block.head_dim * WIDTH["float32"], vector=True))
     if block.qkv_bias:
         width = block.heads * block.head_dim + block.kv_heads * (block.head_dim + block.v_head_dim)
         held = width / cfg.mesh[4] * WIDTH[cfg.compute_dtype]
-        _add(sums, _summed(cfg, ("dp", "fsdp", "ep", "cp"), held))
+        _add(sums, _summed(cfg, ("dp", "fsdp", "ep", "cp"), held, vector=True))
     return sums
 
 
-def _summed(cfg: Config, axes: tuple[str, ...], held: float) -> Sums:
+def _summed(cfg: Config, axes: tuple[str, ...], held: float, *, vector: bool = False) -> Sums:
     """An all-reduce of ``held`` bytes over ``axes``."""
-    axis, n = _name(cfg, axes)
-    return {("all_reduce", axis): 2 * held * (n - 1) / n} if n > 1 else {}
+    return (vector_summed if vector else summed)(over(cfg, axes), held)
 
 
 def _down_matrices(cfg: Config, block: Block) -> list[float]:
@@ -310,12 +299,14 @@ def _outside(cfg: Config, on: Slice | None) -> Sums:
         if not (cfg.zero and cfg.tied):  # one table where tied
             sums[key] += sent
     tokens_on = ("dp", "fsdp", "ep", "cp", *(("tp",) if cfg.sequence_parallel else ()))
-    _add(sums, _summed(cfg, tokens_on, cfg.d_model * WIDTH["float32"]))  # the last norm
+    last_norm = cfg.d_model * WIDTH["float32"]
+    _add(sums, _summed(cfg, tokens_on, last_norm, vector=True))
     row = cfg.d_model * WIDTH[cfg.compute_dtype]
     for axes in (("fsdp", "ep"), ("cp",)):  # rows exchanged for parts of rows, there and back
-        axis, n = _name(cfg, tuple(a for a in weight_axes(cfg, False) if a in axes))
+        where = over(cfg, tuple(a for a in weight_axes(cfg, False) if a in axes))
+        n = where.devices
         if n > 1:
-            sums["all_to_all", axis] += 2 * _tokens(cfg) * row * (n - 1) / n
+            sums["all_to_all", where.axis] += 2 * _tokens(cfg) * row * (n - 1) / n
     if tp > 1:
         whole = _tokens(cfg) * row * (tp - 1) / tp
         if cfg.sequence_parallel:  # in and out of the layers, forward and backward

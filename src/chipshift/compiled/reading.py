@@ -128,7 +128,10 @@ def across_slices(request: Request, one: Collective) -> Collective:
     if one.axis != "dcn" or cfg is None:
         return one
     axis = "dp" if cfg.mesh[0] % cfg.slices == 0 else "fsdp"
-    return replace(one, axis=axis, group=cfg.slices)
+    others = (cfg.slices - 1) / cfg.slices  # of a part that is scattered over the slices
+    instead = tuple((kind, axis, sent * others) for kind, _, sent in one.instead)
+    sent = one.bytes * (others if one.kind == "reduce_scatter" else 1)
+    return replace(one, axis=axis, group=cfg.slices, bytes=sent, instead=instead)
 
 
 def _as_dict(one: Collective) -> dict[str, Any]:

@@ -10,8 +10,15 @@ from chipshift.compiled.hlo.collective import Collective
 from chipshift.compiled.hlo.groups import MeshAxes, parse_groups, parse_pairs
 from chipshift.compiled.hlo.loops import multiplicities
 from chipshift.compiled.hlo.module import Computation, Instruction, Module
-from chipshift.compiled.hlo.purpose import in_place_of, padded_bytes, result, sent_bytes
-from chipshift.compiled.hlo.windowed import PAIRS, windowed
+from chipshift.compiled.hlo.purpose import (
+    gathered_for_a_part,
+    in_place_of,
+    padded_bytes,
+    part_between_slices,
+    result,
+    sent_bytes,
+)
+from chipshift.compiled.hlo.windowed import PAIRS, in_a_ring_of_sums, windowed
 
 KINDS = {
     "all-gather": "all_gather",
@@ -49,23 +56,34 @@ def read_collectives(module: Module, mesh: MeshAxes) -> tuple[Collective, ...]:
         for instruction in computation.instructions:
             kind = KINDS.get(instruction.opcode.removesuffix("-start"))
             chain = _chain_of(instruction) if kind is not None else None
-            if kind == "permute" and instruction.op_name.endswith("dot_general"):
+            if kind == "permute" and _in_a_matmul(module, computation, instruction):
                 permutes[instruction.op_name].append((computation, instruction, count))
             elif kind is not None and chain is not None:
-                first, beside = chains[chain]
-                if first is instruction:  # the others are the same collective, going on
+                members, beside = chains[chain]
+                if members[0][1] is instruction:  # the others are the same collective, going on
                     one = _collective(module, mesh, computation, instruction, kind, count, again)
                     one = replace(one, overlapped=beside, algorithm="asynchronous fusions")
+                    if kind == "all_gather" and any(
+                        gathered_for_a_part(module, c, i, one.group) for c, i in members
+                    ):
+                        one = replace(one, spent=one.bytes)
                     found += [one] if one.group > 1 else []
             elif kind is not None:
                 one = _collective(module, mesh, computation, instruction, kind, count, again)
                 one = replace(one, overlapped=one.overlapped or name in started)
                 found += [one] if one.group > 1 else []
             elif instruction.opcode == "send" and _MEGASCALE.search(instruction.rest):
-                found.append(_megascale(module, instruction, count))
-    for members in permutes.values():
-        found += windowed(module, mesh, members)
+                found.append(_megascale(module, computation, instruction, count))
+    for ring in permutes.values():
+        found += windowed(module, mesh, ring)
     return tuple(found)
+
+
+def _in_a_matmul(module: Module, computation: Computation, permute: Instruction) -> bool:
+    """Whether a permute is part of a windowed einsum."""
+    if permute.op_name or permute.opcode.endswith("-done"):
+        return permute.op_name.endswith("dot_general")
+    return in_a_ring_of_sums(module, computation, permute)
 
 
 def _chain_of(instruction: Instruction) -> tuple[str, str] | None:
@@ -74,21 +92,23 @@ def _chain_of(instruction: Instruction) -> tuple[str, str] | None:
     return (instruction.attribute("channel_id"), found.group(1)) if found else None
 
 
-def _chains(module: Module) -> dict[tuple[str, str], tuple[Instruction, bool]]:
+def _chains(
+    module: Module,
+) -> dict[tuple[str, str], tuple[list[tuple[Computation, Instruction]], bool]]:
     """Asynchronous collectives that libtpu takes through several fusions: one that starts it, some
     that compute while it moves, one that ends it; each spells the whole collective out again.
 
-    Returns for each its first instruction and whether anything is computed beside it.
+    Returns for each its instructions, and whether anything is computed beside it.
     """
-    found: dict[tuple[str, str], tuple[Instruction, bool]] = {}
+    found: dict[tuple[str, str], tuple[list[tuple[Computation, Instruction]], bool]] = {}
     for computation in module.computations.values():
         ends = '"AsyncCollective' in computation.root.rest  # ...Start or ...Done, nothing computed
         for instruction in computation.instructions:
             chain = _chain_of(instruction)
             if chain is None or instruction.opcode.removesuffix("-start") not in KINDS:
                 continue
-            first, beside = found.get(chain, (instruction, False))
-            found[chain] = (first, beside or not ends)
+            members, beside = found.get(chain, ([], False))
+            found[chain] = ([*members, (computation, instruction)], beside or not ends)
     return found
 
 
@@ -118,6 +138,8 @@ def _collective(
         elif kind == "all_reduce" and size > 1:
             instead, spent = in_place_of(module, mesh, computation, instruction, axis, size)
         sent = sent_bytes(kind, sent_from, size)
+        if kind == "all_gather" and gathered_for_a_part(module, computation, instruction, size):
+            spent = sent  # the last stage of a sum over slices, of which each device keeps a part
     said = _with_source(module, computation, instruction)
     why = _why(instruction, kind, padding, again)
     return Collective(
@@ -219,10 +241,14 @@ def _overlapped(computation: Computation, start: Instruction) -> bool:
     return False
 
 
-def _megascale(module: Module, instruction: Instruction, count: int) -> Collective:
+def _megascale(
+    module: Module, computation: Computation, instruction: Instruction, count: int
+) -> Collective:
     """A transfer between slices over the data-center network."""
     kind = _MEGASCALE.search(instruction.rest)
     sent = sum(s.bytes for s in instruction.shapes if s.dims)
+    sums = kind is not None and kind.group(1) == "ALL_REDUCE"
+    scatters = sums and part_between_slices(module, computation, instruction)
     target = re.search(r'_xla_megascale_target="?\\?"?([^"\\]*)', instruction.rest)
     return Collective(
         (kind.group(1).lower() if kind else "send"),
@@ -235,4 +261,6 @@ def _megascale(module: Module, instruction: Instruction, count: int) -> Collecti
         False,
         instruction.op_name,
         module.source(instruction),
+        instead=(("reduce_scatter", "dcn", float(sent * count)),) if scatters else (),
+        spent=float(sent * count) if scatters else 0.0,
     )

@@ -7,6 +7,7 @@ part. Both show in what surrounds the all-reduce, and both send twice the bytes.
 
 from __future__ import annotations
 
+import re
 from collections.abc import Iterator
 from math import prod
 
@@ -18,7 +19,11 @@ UNCHANGED = ("bitcast", "copy", "copy-start", "copy-done", "reshape", "transpose
 """Opcodes that pass an array on, whatever its layout."""
 
 STARTS = ("async-start", "call-start", "fusion", "call")
-DONES = ("async-done", "call-done", "all-reduce-done", "async-update")
+DONES = ("async-done", "call-done", "all-reduce-done", "async-update", "recv-done")
+GATHERS = ("all-gather", "all-gather-start", "all-gather-done")
+ADDED = ("add",)
+
+_RENDEZVOUS = re.compile(r'_xla_host_transfer_rendezvous="[^"]*"')
 
 WHOLE = 10**18
 """Elements used where not only a part is."""
@@ -75,9 +80,10 @@ def in_place_of(
     found: list[tuple[str, str, float]] = []
     spent = 0.0
     for name, shape, size, parts in zip(one.operands, one.shapes, sizes, kept, strict=False):
-        over = mesh.part(axis, parts) if parts > 1 else ""
+        over = axis if parts == n > 1 else mesh.part(axis, parts) if parts > 1 else ""
         if zero_padded(module, computation, name):
-            found.append(("all_gather", axis, shape.bytes * (n - 1) / n))
+            if parts <= n:  # else the last stage of a sum over slices (``gathered_for_a_part``)
+                found.append(("all_gather", axis, shape.bytes * (n - 1) / n))
         elif over:
             found.append(("reduce_scatter", over, sent_bytes("reduce_scatter", size, parts)))
             if n > parts:
@@ -90,16 +96,36 @@ def in_place_of(
     return tuple(found), spent
 
 
-def parts_kept(module: Module, computation: Computation, one: Instruction) -> list[int]:
+def parts_kept(
+    module: Module, computation: Computation, one: Instruction, through: tuple[str, ...] = ()
+) -> list[int]:
     """For each array of an all-reduce, into how many parts it is cut of which one is used; 1 where
     anything uses the whole."""
     arrays = [prod(shape.dims) for shape in one.shapes[: len(one.operands)]]
     found = []
     for index, size in enumerate(arrays):
-        uses = set(_uses(module, computation, one, index if len(arrays) > 1 else None, DEPTH))
+        at = index if len(arrays) > 1 else None
+        uses = set(_uses(module, computation, one, at, DEPTH, through))
         kept = max(uses, default=None)
         found.append(max(1, size // kept) if kept else 1)
     return found
+
+
+def gathered_for_a_part(module: Module, computation: Computation, one: Instruction, n: int) -> bool:
+    """Whether of what is gathered from ``n`` devices, or of its sum with something, less is used
+    than each of them had."""
+    return all(parts > n for parts in parts_kept(module, computation, one, ADDED))
+
+
+def part_between_slices(module: Module, computation: Computation, send: Instruction) -> bool:
+    """Whether of a sum between slices, gathered inside the slice or not, less is used than each
+    device hands over."""
+    name = _RENDEZVOUS.search(send.rest)
+    for one in computation.instructions:
+        if name and one.opcode == "recv" and name.group(0) in one.rest:
+            uses = set(_uses(module, computation, one, 0, DEPTH, (*GATHERS, *ADDED)))
+            return max(uses, default=WHOLE) < prod(one.shapes[0].dims)
+    return False
 
 
 def zero_padded(module: Module, computation: Computation, operand: str) -> bool:
@@ -108,35 +134,53 @@ def zero_padded(module: Module, computation: Computation, operand: str) -> bool:
 
 
 def _uses(
-    module: Module, computation: Computation, one: Instruction, index: int | None, depth: int
+    module: Module,
+    computation: Computation,
+    one: Instruction,
+    index: int | None,
+    depth: int,
+    through: tuple[str, ...] = (),
 ) -> Iterator[int]:
     """Elements of every part that is cut out of a value; infinitely many where all of it is used.
 
-    ``index``: which element of a tuple the value is.
+    ``index``: which element of a tuple the value is; ``through``: opcodes that pass it on beside
+    those that leave it unchanged.
     """
     if depth == 0:
         yield WHOLE
         return
     if one.root:
-        yield from _used_by_callers(module, computation, index, depth)
+        yield from _used_by_callers(module, computation, index, depth, through)
     for user in computation.users.get(one.name, ()):
         if index is not None and user.opcode == "get-tuple-element":
             if user.attribute("index") == str(index):
-                yield from _uses(module, computation, user, None, depth - 1)
+                yield from _uses(module, computation, user, None, depth - 1, through)
         elif user.opcode == "dynamic-slice" and user.operands[0] == one.name:
             yield prod(user.shapes[0].dims)
-        elif user.opcode in UNCHANGED or user.opcode in DONES:
-            yield from _uses(module, computation, user, index, depth - 1)
+        elif user.opcode in (*UNCHANGED, *DONES, *through) or copied_in_pieces(module, user):
+            yield from _uses(module, computation, user, index, depth - 1, through)
         elif user.opcode == "tuple" and user.root:
             at = user.operands.index(one.name)
-            yield from _used_by_callers(module, computation, at, depth)
+            yield from _used_by_callers(module, computation, at, depth, through)
         elif user.opcode == "fusion" and index is None:
-            yield from _inside(module, user, one.name, depth)
+            yield from _inside(module, user, one.name, depth, through)
         else:
             yield WHOLE
 
 
-def _inside(module: Module, fusion: Instruction, name: str, depth: int) -> Iterator[int]:
+def copied_in_pieces(module: Module, one: Instruction) -> bool:
+    """Whether an instruction copies a piece of memory to another place, joins such pieces, or ends
+    a collective that goes through several fusions."""
+    if one.opcode == "async-start":
+        inner = module.computations.get(one.attribute("calls"))
+        return inner is not None and inner.root.opcode == "slice"
+    joins = ('target="ConcatBitcast"', 'target="AsyncCollectiveDone"')
+    return one.opcode == "custom-call" and any(name in one.rest for name in joins)
+
+
+def _inside(
+    module: Module, fusion: Instruction, name: str, depth: int, through: tuple[str, ...]
+) -> Iterator[int]:
     """Uses within a fusion of the operand ``name``."""
     inner = module.computations[fusion.attribute("calls")]
     for at, operand in enumerate(fusion.operands):
@@ -144,11 +188,15 @@ def _inside(module: Module, fusion: Instruction, name: str, depth: int) -> Itera
             continue
         for parameter in inner.instructions:
             if parameter.opcode == "parameter" and parameter.attribute("value") == str(at):
-                yield from _uses(module, inner, parameter, None, depth - 1)
+                yield from _uses(module, inner, parameter, None, depth - 1, through)
 
 
 def _used_by_callers(
-    module: Module, computation: Computation, index: int | None, depth: int
+    module: Module,
+    computation: Computation,
+    index: int | None,
+    depth: int,
+    through: tuple[str, ...],
 ) -> Iterator[int]:
     """Uses of a computation's result where it is called; all of it where nothing says more."""
     callers = module.callers.get(computation.name, ())
@@ -156,7 +204,7 @@ def _used_by_callers(
         yield WHOLE
     for caller, call in callers:
         if call.opcode in STARTS:
-            yield from _uses(module, caller, call, index, depth - 1)
+            yield from _uses(module, caller, call, index, depth - 1, through)
         elif call.opcode not in DONES:
             yield WHOLE
 

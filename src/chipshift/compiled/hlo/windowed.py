@@ -8,7 +8,7 @@ from collections import defaultdict
 from chipshift.compiled.hlo.collective import Collective
 from chipshift.compiled.hlo.groups import MeshAxes, parse_pairs
 from chipshift.compiled.hlo.module import Computation, Instruction, Module
-from chipshift.compiled.hlo.purpose import UNCHANGED
+from chipshift.compiled.hlo.purpose import UNCHANGED, copied_in_pieces
 
 PAIRS = re.compile(r"source_target_pairs=\{((?:\{[0-9]+,[0-9]+\},?)*)\}")
 
@@ -69,7 +69,7 @@ def _apart(module: Module, members: list[tuple[Computation, Instruction, int]]) 
     for computation, instruction, count in members:
         if "windowed_dot_general_body" in computation.name:
             continue
-        for user, name in _ends(computation, instruction):
+        for user, name in _ends(module, computation, instruction):
             ends[computation.name, user].append((name, _pairs(instruction)))
             times[computation.name, user] = count
     found = 0
@@ -80,15 +80,40 @@ def _apart(module: Module, members: list[tuple[Computation, Instruction, int]]) 
     return found
 
 
-def _ends(computation: Computation, permuted: Instruction) -> list[tuple[str, str]]:
+def _ends(module: Module, computation: Computation, permuted: Instruction) -> list[tuple[str, str]]:
     """What takes a permuted part, as it is or copied, and passes nothing on; by which name."""
     found: list[tuple[str, str]] = []
     for user in computation.users.get(permuted.name, ()):
-        if user.opcode == "collective-permute-done" or user.opcode in UNCHANGED:
-            found += _ends(computation, user)
+        if _copied(module, user):
+            found += _ends(module, computation, user)
         elif not _passes_on(computation, user):
             found.append((user.name, permuted.name))
-    return found
+    return list(dict.fromkeys(found))
+
+
+def _copied(module: Module, user: Instruction) -> bool:
+    """Whether an instruction passes a permuted part on as it is."""
+    ends = ("collective-permute-done", "async-done", *UNCHANGED)
+    return user.opcode in ends or copied_in_pieces(module, user)
+
+
+def in_a_ring_of_sums(module: Module, computation: Computation, permuted: Instruction) -> bool:
+    """Whether a permute of no named operation (programs for several slices have no names) passes a
+    matmul's sums on: what comes out is added to something, or what goes in are zeros."""
+    made_by = computation.by_name.get(permuted.operands[0])
+    if made_by is not None and made_by.opcode == "broadcast":
+        return True
+    todo, seen = [permuted], set()
+    while todo:
+        for user in computation.users.get(todo.pop().name, ()):
+            inner = module.computations.get(user.attribute("calls"))
+            if user.opcode == "fusion" and inner is not None:
+                if any(one.opcode == "add" for one in inner.instructions):
+                    return True
+            elif _copied(module, user) and user.name not in seen:
+                seen.add(user.name)
+                todo.append(user)
+    return False
 
 
 def _added(module: Module, computation: str, fusion: str, operands: set[str]) -> bool:

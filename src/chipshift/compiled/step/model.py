@@ -185,8 +185,10 @@ class Weights:
         return project_apart(self.mesh, self.cfg, self.layout[name], x, self.params[name])
 
     def part(self, name: str) -> tuple[Any, Any]:
-        """A weight as it lives, in parts, and how it is cut."""
-        return self.params[name], self.layout[name].spec(self.cfg)
+        """A weight as it lives, in parts, and how it is cut; in the dtype that its gradient is
+        reduced in, over dp too."""
+        part = self.params[name].astype(self.cfg.reduce_dtype)
+        return part, self.layout[name].spec(self.cfg)
 
 
 def attention(mesh: Mesh, cfg: Config, block: Block, w: Weights, x_BSM: Any) -> Any:
