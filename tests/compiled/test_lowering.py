@@ -202,15 +202,14 @@ def test_a_sharded_optimizers_parts_of_odd_tiles_are_all_reduced() -> None:
     assert expected(halves, where)[over_dp] == pytest.approx(expected(halves)[over_dp])
 
 
-def test_a_sharded_optimizer_over_a_cube_of_v5p_adds_its_weights_up_before_the_cast() -> None:
-    """Over 64 devices gathers are all-reduces too, of the fp32 masters: 2 x 4 bytes an element in
-    place of 2; scatters twice."""
+def test_a_sharded_optimizer_over_a_cube_of_v5p_gathers_by_sums_too() -> None:
+    """Over 64 devices gathers are all-reduces too, of what is cast already: everything twice."""
     cfg = sharded_optimizer((64, 1, 1, 1, 1))
     asked, sent = expected(cfg), expected(cfg, on("v5p", 4, 4, 4))
     assert {kind for kind, _ in sent} == {"all_reduce"}
     gathers, scatters = asked["all_gather", "dp"], asked["reduce_scatter", "dp"]
     more = sent["all_reduce", "dp"] - asked["all_reduce", "dp"]
-    assert more == pytest.approx(4 * gathers + 2 * scatters)
+    assert more == pytest.approx(2 * gathers + 2 * scatters)
 
 
 @given(

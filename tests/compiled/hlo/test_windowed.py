@@ -69,3 +69,13 @@ def test_zeros_that_several_windowed_matmuls_start_from_carry_nothing() -> None:
     )  # fmt: skip
     (one,) = read_collectives(parse(program), MeshAxes(("tp",), (4,)))
     assert (one.kind, one.count, one.bytes) == ("reduce_scatter", 2, 2 * 192)
+
+
+def test_a_ring_of_a_program_without_names_is_known_by_its_sums() -> None:
+    """Programs for several slices name no operations: the same three sums of 64 B, added up."""
+    named = ring("z1 zeros there", "z2 zeros back", "a1 z1.sum there", "a2 z2.sum back",
+                 "a3 a1.sum there")  # fmt: skip
+    adds = named.replace("convolution(%p0, %p1), dim_labels=bf_io->bf", "add(%p0, %p1)")
+    nameless = adds.replace(', metadata={op_name="jit(step)/dot_general"}', "")
+    (one,) = read_collectives(parse(nameless), MeshAxes(("tp",), (4,)))
+    assert (one.kind, one.bytes, one.inserted) == ("reduce_scatter", 192, 0)
