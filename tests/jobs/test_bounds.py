@@ -91,8 +91,9 @@ def test_a_number_beyond_any_is_shown_as_it_is_written(
         LONG + "Y+=$X\n" * 40,
         LONG + "".join(f"Y{i}=$X$i\n" for i in range(40)),
         LONG + "Y+=($X.)\n" * 40,
+        "A=(a b c d)\n" + "A=(${A[@]} ${A[@]})\n" * 40,
     ],
-    ids=["replaced", "doubled", "appended", "copied", "listed"],
+    ids=["replaced", "doubled", "appended", "copied", "listed", "words"],
 )
 def test_texts_of_a_script_that_multiply_are_refused(tmp_path: Path, script: str) -> None:
     assert "grows past 1000000 characters" in refusal(tmp_path, "run.sh", script + RUN + "\n")
@@ -107,3 +108,8 @@ def test_a_path_with_a_null_is_no_path(tmp_path: Path) -> None:
 def test_adapters_are_a_positive_number_an_op(tmp_path: Path, number: str) -> None:
     said = refusal(tmp_path, "job.toml", NATIVE + f"adapters = {{qkv_proj = {number}}}\n")
     assert "job.adapters.qkv_proj is" in said and "expected" in said
+
+
+def test_a_list_where_a_word_belongs_is_shown_as_a_list(tmp_path: Path) -> None:
+    said = refusal(tmp_path, "sft.yaml", SFT + "max_length: 64\noptim: [adamw_torch, sgd]\n")
+    assert "sft.yaml:4: optim is [adamw_torch, sgd]; expected a string" in said

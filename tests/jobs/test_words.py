@@ -199,6 +199,50 @@ def test_an_unknown_optimizer_of_a_framework_is_said(
     assert len(left) == 1 and said in left[0].why and left[0].line is not None
 
 
+MEGATRON = (
+    "torchrun --nproc_per_node 8 pretrain_gpt.py --num-layers 4 --hidden-size 64 --bf16 "
+    "--num-attention-heads 4 --seq-length 64 --micro-batch-size 1 --vocab-size 1000 "
+    "--max-position-embeddings 64 "
+)
+NEARLY = (
+    (MEGATRON, "--main-grads-dtype bf61", "bf16"),
+    (MEGATRON, "--data-parallel-sharding-strategy optim_gradss", "optim_grads"),
+    (MEGATRON, "--fp8-format hybridd", "hybrid"),
+    (MEGATRON, "--fp8-format hybrid --fp8-recipe mxfp88", "mxfp8"),
+    (MEGATRON, "--position-embedding-type ropee", "rope"),
+    (MEGATRON, "--transformer-impl transformer_enginee", "transformer_engine"),
+    (cases.TRL_SFT, "torch_dtype: bfloat61", "bfloat16"),
+    (cases.TRL_SFT, "loss_type: sigmod", "sigmoid"),
+    (cases.TRL_SFT, "gradient_checkpointing: ofload", "offload"),
+    (cases.AXOLOTL, "ring_attn_func: varlen_lama3", "varlen_llama3"),
+    (cases.LLAMA_FACTORY, "pref_loss: sigmiod", "sigmoid"),
+    (more_cases.MAXTEXT_YAML, "weight_dtype: flaot32", "float32"),
+    (more_cases.MAXTEXT_YAML, "quantization: fp88", "fp8"),
+    (cases.DEEPSPEED.replace("{", '{"communication_data_type": "fp61",', 1), "", "fp16"),
+)
+"""(a file, what is added to it, the word that it nearly is)."""
+
+
+@pytest.mark.parametrize(("text", "added", "meant"), NEARLY, ids=[m for _, _, m in NEARLY])
+def test_a_frameworks_word_but_for_a_slip_is_refused(
+    tmp_path: Path, text: str, added: str, meant: str
+) -> None:
+    key = added.partition(":")[0]
+    rows = [row for row in text.splitlines() if not key or not row.startswith(f"{key}:")]
+    joined = text + added if text is MEGATRON else "\n".join([*rows, added]) + "\n"
+    (tmp_path / "job").write_text(joined)
+    model = () if added else ("--model", "llama-3.1-8b")  # a DeepSpeed file names none
+    found = call("read", str(tmp_path / "job"), *model, "--set", "seq_len=64")
+    assert found.code == 2 and found.out == "", found
+    assert "job:" in found.err and f"; did you mean '{meant}'?" in found.err, found.err
+
+
+def test_a_quantisation_that_is_not_known_is_said(tmp_path: Path) -> None:
+    (tmp_path / "job.yml").write_text(more_cases.MAXTEXT_YAML + "\nquantization: nf3\n")
+    job = read_job([str(tmp_path / "job.yml")])
+    assert [entry.matters for entry in job.ignored if entry.key == "quantization"] == [True]
+
+
 @pytest.mark.parametrize(
     "number", ["8k", "4M", "nan", "inf", "-1", "0", "1.5", "", "true", "[8]", "0x10", "1e400",
                "9" * 400, "None", "8,192"]

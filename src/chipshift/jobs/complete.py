@@ -6,7 +6,7 @@ import math
 from dataclasses import fields, replace
 from typing import Any, TypeVar
 
-from chipshift.errors import InputError
+from chipshift.errors import InputError, nearest
 from chipshift.jobs.check import check_plan
 from chipshift.jobs.devices import devices_of_nodes, machine_of
 from chipshift.jobs.draft import DEGREES, FIELDS, Draft
@@ -19,6 +19,7 @@ from chipshift.jobs.required import bounded_batch, require_model, required_lengt
 from chipshift.jobs.settle import settle
 from chipshift.machines.machine import Machine
 from chipshift.models.checkpoint import OF_TENSORS
+from chipshift.units import DTYPE_BYTES
 
 T = TypeVar("T")
 
@@ -44,6 +45,7 @@ def complete(draft: Draft, files: tuple[str, ...]) -> TrainJob:
     batch, microbatch, accumulation, batch_open = _batch(draft)
     bounded_batch(batch, draft.file)
     plan = _plan(draft, microbatch, accumulation)
+    _refuse_unknown_dtypes(draft)
     precision = _precision(draft)
     optimizer = draft.values.get("optimizer") or Assumed("adamw", "no optimizer is named")
     stack = draft.values.get("stack") or Assumed("other", "the framework is not known")
@@ -291,6 +293,21 @@ def _plan(draft: Draft, microbatch: float, accumulation: int) -> Stated[Plan] | 
         first = (telling or given)[0]
         return Given(plan, first.file, first.line)
     return Assumed(plan, "the framework's defaults; the file gives no degrees")
+
+
+def _refuse_unknown_dtypes(draft: Draft) -> None:
+    """What a reader took for a dtype and is none.
+
+    Raises:
+        InputError: with its place and the nearest that is one.
+    """
+    for name in PRECISION_FIELDS:
+        stated = draft.values.get(name)
+        if stated is not None and stated.value not in (*DTYPE_BYTES, "none", ""):
+            raise InputError(
+                f"{_where(stated, draft.file)}: {FIELDS[name]} is {stated.value}; expected one of "
+                f"{', '.join(DTYPE_BYTES)}{nearest(str(stated.value), list(DTYPE_BYTES))}"
+            )
 
 
 def _precision(draft: Draft) -> Stated[Precision]:

@@ -44,17 +44,18 @@ def dtype_of(name: str) -> str | None:
     return DTYPES.get(plain)
 
 
-def read_dtype(sheet: Sheet, key: str, into: str) -> Given[str] | None:
-    """A key that names a dtype; None where the file has it not.
+def read_dtype(sheet: Sheet, *keys: str, into: str) -> Given[str] | None:
+    """A dtype under the first of several spellings; None where the file has none, or an empty one.
 
     Raises:
         InputError: it names none.
     """
-    stated = sheet.text(key, into=into)
-    if stated is None:
+    stated = sheet.text(*keys, into=into)
+    if stated is None or not stated.value:
         return None
     name = dtype_of(stated.value)
     if name is None:
+        key = next(key for key in keys if key in sheet.settings)
         setting = Setting(stated.value, stated.file, stated.line)
         hint = nearest(stated.value, tuple(DTYPES))
         raise wrong(key, setting, "fp32, bf16, fp16, fp8 or int8", hint)

@@ -5,7 +5,8 @@ from __future__ import annotations
 import difflib
 from collections.abc import Iterable
 
-from chipshift.jobs.settings import Setting, wrong
+from chipshift.jobs.job import Given
+from chipshift.jobs.settings import Setting, Sheet, wrong
 
 NEAR = 0.85
 """Share of letters in common (difflib's ratio) from which a value is a slip, as ``lorra``."""
@@ -31,3 +32,16 @@ def refuse_near(key: str, setting: Setting, known: Iterable[str]) -> None:
     if value not in names and close:
         meant = names[close[0]]
         raise wrong(key, setting, "a name that is known", f"; did you mean '{meant}'?")
+
+
+def near_text(sheet: Sheet, *keys: str, into: str, known: Iterable[str]) -> Given[str] | None:
+    """A string of the sheet that is one of the framework's names, or far from all of them.
+
+    Raises:
+        InputError: as ``refuse_near``.
+    """
+    stated = sheet.text(*keys, into=into)
+    if stated is not None:
+        key = next(key for key in keys if key in sheet.settings)
+        refuse_near(key, Setting(stated.value, stated.file, stated.line), known)
+    return stated

@@ -310,6 +310,7 @@ def bears(key: str, value: Any) -> bool:
 def wrong(key: str, setting: Setting, expected: str, hint: str = "") -> InputError:
     """The one sentence for a value that cannot be used."""
     found, names = _shown(setting.value), unset_names(setting.value)
+    found = f"[{found}]" if isinstance(setting.value, list) else found
     if names:
         name = names[0]
         variable = re.fullmatch(r"[A-Za-z_]\w*", name) is not None

@@ -10,6 +10,7 @@ from collections.abc import Mapping
 from chipshift.jobs.context import Context
 from chipshift.jobs.draft import Draft
 from chipshift.jobs.job import Given
+from chipshift.jobs.near_value import near_text
 from chipshift.jobs.readers.hf_args import fill, put_ignored, stack_of
 from chipshift.jobs.readers.yaml_sheet import yaml_sheet
 from chipshift.jobs.settings import Setting, Sheet, as_boolean
@@ -73,7 +74,9 @@ def _exchange(sheet: Sheet) -> None:
 
     Source: axolotl, "Sequence Parallelism", and utils/schemas/validation.py, 2026-12.
     """
-    named = sheet.text("ring_attn_func", into="exchange of context parallelism")
+    known = ("varlen_llama3", "batch_ring", "batch_zigzag", "batch_stripe")
+    into = "exchange of context parallelism"
+    named = near_text(sheet, "ring_attn_func", into=into, known=known)
     if named is not None:
         kind = "allgather" if "llama3" in named.value.lower() else "ring"
         sheet.draft.put("cp_kind", Given(kind, named.file, named.line))

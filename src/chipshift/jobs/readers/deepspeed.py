@@ -8,7 +8,7 @@ from __future__ import annotations
 from chipshift.errors import InputError
 from chipshift.jobs.context import Context
 from chipshift.jobs.draft import Draft
-from chipshift.jobs.dtypes import dtype_of
+from chipshift.jobs.dtypes import read_dtype
 from chipshift.jobs.job import Given
 from chipshift.jobs.json_lines import parse
 from chipshift.jobs.readers.optimizer_name import put_optimizer_named
@@ -99,12 +99,10 @@ def _precision(sheet: Sheet) -> None:
             draft.put("mixed", Given(dtype, on.file, on.line))
             if dtype == "fp16":
                 draft.flag("loss_scaler", f"{key}.enabled", "dynamic", on.line)
-    kept = sheet.text("data_types.grad_accum_dtype", into="dtype of gradients")
-    if kept is not None and (name := dtype_of(kept.value)):
-        draft.put("gradients", Given(name, kept.file, kept.line))
-    moved = sheet.text("communication_data_type", into="dtype of the gradient reduction")
-    if moved is not None and (name := dtype_of(moved.value)):
-        draft.put("reduce", Given(name, moved.file, moved.line))
+    kept = read_dtype(sheet, "data_types.grad_accum_dtype", into="dtype of gradients")
+    draft.put("gradients", kept)
+    moved = read_dtype(sheet, "communication_data_type", into="dtype of the gradient reduction")
+    draft.put("reduce", moved)
     sheet.flag("apex", "amp.enabled")
 
 

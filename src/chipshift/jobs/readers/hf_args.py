@@ -11,10 +11,10 @@ from __future__ import annotations
 
 import re
 
-from chipshift.errors import InputError
+from chipshift.errors import InputError, nearest
 from chipshift.jobs.context import Context
 from chipshift.jobs.draft import Draft, join
-from chipshift.jobs.dtypes import dtype_of
+from chipshift.jobs.dtypes import DTYPES, dtype_of
 from chipshift.jobs.job import Given
 from chipshift.jobs.near_value import FSDP_WORDS, refuse_near
 from chipshift.jobs.overrides import typed
@@ -23,7 +23,7 @@ from chipshift.jobs.readers.adapter_keys import AUTOCAST, put_adapters
 from chipshift.jobs.readers.optimizer_name import put_optimizer_named
 from chipshift.jobs.readers.parallelism_config import put_sequence_parallel
 from chipshift.jobs.readers.preference_keys import put_loss
-from chipshift.jobs.settings import Setting, Sheet, as_boolean, as_integer, unset_names
+from chipshift.jobs.settings import Setting, Sheet, as_boolean, as_integer, unset_names, wrong
 
 MICRO = ("per_device_train_batch_size", "per_gpu_train_batch_size", "micro_batch_size")
 LENGTHS = (
@@ -143,6 +143,9 @@ def put_precision(sheet: Sheet) -> None:
         draft.put("loaded", Given(held, loaded.file, loaded.line))
     elif loaded is not None and loaded.value.lower() == "auto":
         draft.assume("loaded", "bf16", f"{loaded.value}: the checkpoint's own dtype, bf16 in most")
+    elif loaded is not None:
+        refuse_near("torch_dtype", Setting(loaded.value, loaded.file, loaded.line), DTYPES)
+        draft.assume("loaded", "fp32", f"{loaded.value[:40]} is no dtype known here")
     draft.assume("mixed", "no", "neither bf16 nor fp16 is on")
     draft.assume("loaded", "fp32", "Transformers' default torch_dtype")
 
@@ -167,7 +170,12 @@ def put_remat(sheet: Sheet, default: str = "none") -> None:
         key, setting = found
         sheet.record(key, setting, "rematerialisation")
         text = str(setting.value).lower()
-        on = text in ("offload", "offload_disk", "unsloth") or bool(as_boolean(setting.value))
+        switch = as_boolean(setting.value)
+        words = ("offload", "offload_disk", "unsloth")
+        if switch is None and setting.value not in (None, "") and text not in words:
+            hint = nearest(text, ("true", "false", *words))
+            raise wrong(key, setting, f"true, false or one of {', '.join(words)}", hint)
+        on = text in words or bool(switch)
         remat = "offload:block_input" if text.startswith("offload") else "full" if on else "none"
         draft.put("remat", Given(remat, setting.file, setting.line))
     draft.assume("remat", default, "the trainer's default")

@@ -12,10 +12,10 @@ from dataclasses import replace
 from chipshift.errors import InputError
 from chipshift.jobs.context import Context
 from chipshift.jobs.draft import Draft
-from chipshift.jobs.dtypes import dtype_of
+from chipshift.jobs.dtypes import read_dtype
 from chipshift.jobs.job import Given, Ignored
 from chipshift.jobs.launch import Launch, put_environment, read_launch
-from chipshift.jobs.near_value import refuse_near
+from chipshift.jobs.near_value import near_text, refuse_near
 from chipshift.jobs.readers import primus
 from chipshift.jobs.readers.config_model import put_config_model
 from chipshift.jobs.readers.hf_args import put_model_named
@@ -243,14 +243,19 @@ def _model(sheet: Sheet, context: Context) -> None:
     put_config_model(sheet, defaults, keys, "maxtext-custom")
 
 
+QUANTISATIONS = (
+    *("int8", "int4", "fp8", "fp8_full", "fp8_gpu", "fp8_nanoo", "intmp", "nanoo_fp8", "aqt_fp8"),
+    *("te_fp8_delayedscaling", "te_fp8_currentscaling", "te_mxfp8", "te_nvfp4"),
+)
+"""MaxText's names for quantised matmuls (Google, MaxText, configs/base.yml, 2026-12)."""
+
+
 def _precision(sheet: Sheet) -> None:
     draft = sheet.draft
     why = "MaxText's defaults: fp32 weights and moments, bf16 matmuls and gathers"
     found = {}
     for key, into in (("dtype", "dtype of the matmuls"), ("weight_dtype", "dtype of the weights")):
-        stated = sheet.text(key, into=into)
-        name = dtype_of(stated.value) if stated is not None else None
-        found[key] = Given(name, stated.file, stated.line) if stated is not None and name else None
+        found[key] = read_dtype(sheet, key, into=into)
     kept, compute = found["weight_dtype"], found["dtype"]
     for field, stated in (("compute", compute), ("gather", compute), ("weights", kept)):
         draft.put(field, stated)
@@ -260,13 +265,10 @@ def _precision(sheet: Sheet) -> None:
     draft.assume("weights", "fp32", why)
     draft.assume("master", "none", why)
     for key, field in (("grad_dtype", "gradients"), ("mu_dtype", "moments")):
-        stated = sheet.text(key, into=field)
-        name = dtype_of(stated.value) if stated is not None else None
-        if stated is not None and name:
-            draft.put(field, Given(name, stated.file, stated.line))
+        draft.put(field, read_dtype(sheet, key, into=field))
         draft.assume(field, held, f"MaxText's {key} follows weight_dtype")
     draft.assume("reduce", draft.get("gradients"), "as the gradients")
-    quantised = sheet.text("quantization", into="quantised matmuls")
+    quantised = near_text(sheet, "quantization", into="quantised matmuls", known=QUANTISATIONS)
     if quantised is not None and quantised.value.strip():
         name = quantised.value.lower()
         kind = "fp8" if "fp8" in name else "int8" if "int8" in name else ""
@@ -274,6 +276,9 @@ def _precision(sheet: Sheet) -> None:
             draft.put("compute", Given(kind, quantised.file, quantised.line))
             draft.flag("fp8_recipe", "quantization", quantised.value, quantised.line)
             _ranges(sheet)
+        else:
+            why = f"{quantised.value[:40]} is not known: matmuls in the job's dtype are taken"
+            draft.ignored.append(Ignored("quantization", quantised.file, quantised.line, True, why))
 
 
 def _ranges(sheet: Sheet) -> None:

@@ -22,6 +22,7 @@ from chipshift.jobs.launch import (
     read_launch,
     unsettled,
 )
+from chipshift.jobs.near_value import near_text
 from chipshift.jobs.overrides import Overrides
 from chipshift.jobs.plan import of_some
 from chipshift.jobs.readers.megatron_context import put_exchange
@@ -237,7 +238,11 @@ def _data_parallel(sheet: Sheet) -> None:
         "use-megatron-fsdp", "use-custom-fsdp", into="Megatron's own FSDP"
     )
     torch_fsdp = sheet.boolean("use-torch-fsdp2", into="PyTorch FSDP2")
-    strategy = sheet.text("data-parallel-sharding-strategy", into="what is sharded")
+    strategy = sheet.text(
+        "data-parallel-sharding-strategy",
+        into="what is sharded",
+        choices=("no_shard", "optim", "optim_grads", "optim_grads_params"),
+    )
     instances = sheet.integer("num-distributed-optimizer-instances", into="groups of sharding")
     own = megatron_fsdp is not None and megatron_fsdp.value
     shards = strategy is not None and strategy.value == "optim_grads_params"
@@ -345,8 +350,8 @@ def _gradients(sheet: Sheet, dtype: str, why: str) -> None:
         draft.assume("gradients", dtype, FSDP2_WHY)
         draft.assume("reduce", dtype, FSDP2_WHY)
     wide = "accumulate-allreduce-grads-in-fp32" in sheet.settings
-    main = sheet.text(
-        "main-grads-dtype", "megatron-fsdp-main-grads-dtype", into="dtype of main gradients"
+    main = read_dtype(
+        sheet, "main-grads-dtype", "megatron-fsdp-main-grads-dtype", into="dtype of main gradients"
     )
     kept = "fp16" if dtype == "fp16" and not wide else "fp32"
     if narrow:
@@ -355,11 +360,17 @@ def _gradients(sheet: Sheet, dtype: str, why: str) -> None:
     elif main:
         draft.put("gradients", Given(main.value, main.file, main.line))
         draft.assume("reduce", main.value, "as the main gradients")
-    moved = sheet.text("megatron-fsdp-grad-comm-dtype", into="dtype of the gradient reduction")
+    moved = read_dtype(
+        sheet, "megatron-fsdp-grad-comm-dtype", into="dtype of the gradient reduction"
+    )
     if moved:
         draft.put("reduce", Given(moved.value, moved.file, moved.line))
     draft.assume("gradients", kept, why)
     draft.assume("reduce", kept, why)
+
+
+FP8_RECIPES = ("tensorwise", "delayed", "mxfp8", "blockwise", "custom")
+"""NVIDIA, Megatron-LM, arguments.py, ``--fp8-recipe``, 2026-12."""
 
 
 def _eight_bit(sheet: Sheet) -> None:
@@ -368,8 +379,9 @@ def _eight_bit(sheet: Sheet) -> None:
     MXFP8's are gathered in bf16 (estimate/narrow_weights.py).
     """
     draft = sheet.draft
-    form = sheet.text("fp8-format", "fp8", "fp8-e4m3", "fp8-hybrid", into="fp8 matmuls")
-    recipe = sheet.text("fp8-recipe", into="fp8 recipe")
+    keys = ("fp8-format", "fp8", "fp8-e4m3", "fp8-hybrid")
+    form = near_text(sheet, *keys, into="fp8 matmuls", known=("e4m3", "hybrid"))
+    recipe = near_text(sheet, "fp8-recipe", into="fp8 recipe", known=FP8_RECIPES)
     four = sheet.text("fp4-format", "fp4", into="fp4 matmuls")
     gathered = sheet.boolean("fp8-param-gather", "fp8-param", into="weights kept in fp8")
     if four is not None:

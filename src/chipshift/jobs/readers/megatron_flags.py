@@ -6,6 +6,7 @@ import re
 
 from chipshift.jobs.draft import Draft
 from chipshift.jobs.job import Given, Ignored
+from chipshift.jobs.near_value import near_text
 from chipshift.jobs.settings import Sheet
 
 FLAGS = (
@@ -40,7 +41,9 @@ FLAGS = (
 def put_flags(sheet: Sheet) -> None:
     """Record what a port must replace."""
     draft = sheet.draft
-    impl = sheet.text("transformer-impl", into="implementation of the layers")
+    known = ("local", "transformer_engine", "inference_optimized")
+    into = "implementation of the layers"
+    impl = near_text(sheet, "transformer-impl", into=into, known=known)
     if impl is None or impl.value == "transformer_engine":
         value = "transformer_engine" if impl else "transformer_engine (the default)"
         draft.flag("transformer_engine", "--transformer-impl", value, impl.line if impl else None)

@@ -11,6 +11,7 @@ from dataclasses import replace
 
 from chipshift.errors import InputError
 from chipshift.jobs.job import Given
+from chipshift.jobs.near_value import near_text
 from chipshift.jobs.settings import Sheet, wrong
 from chipshift.jobs.twin import twin
 from chipshift.models.model import Attention, DenseMlp, Layer, Model, MoeMlp
@@ -132,7 +133,8 @@ def _attention(sheet: Sheet, hidden: int, heads: int, bias: bool, rms: bool) -> 
     grouped = sheet.boolean("group-query-attention", into="grouped queries")
     groups = sheet.integer("num-query-groups", into="key/value heads", high=10**6)
     kv_heads = groups.value if grouped and groups else heads
-    kind = sheet.text("attention-head-type", into="key/value heads")  # BigCode's fork
+    heads_known = ("multihead", "multiquery")  # BigCode's fork
+    kind = near_text(sheet, "attention-head-type", into="key/value heads", known=heads_known)
     if kind is not None and kind.value.lower() == "multiquery":
         kv_heads = 1
     if groups and not grouped:
@@ -272,9 +274,13 @@ def _order(kinds: list[Kind]) -> tuple[tuple[int, ...], list[tuple[Kind, int]]]:
     return order, [(kind, kinds.count(kind)) for kind in seen]
 
 
+POSITIONS = ("learned_absolute", "rope", "mrope", "yarn", "relative", "none", "alibi")
+"""NVIDIA, Megatron-LM, arguments.py, ``--position-embedding-type``; ALiBi is of its forks."""
+
+
 def _positions(sheet: Sheet) -> int:
     """Rows of a learned position embedding."""
-    kind = sheet.text("position-embedding-type", into="positions")
+    kind = near_text(sheet, "position-embedding-type", into="positions", known=POSITIONS)
     limit = sheet.integer("max-position-embeddings", into="longest sequence", high=10**9)
     rotary = sheet.boolean("use-rotary-position-embeddings", into="rotary positions")
     absent = sheet.boolean("no-position-embedding", into="no learned positions")

@@ -11,6 +11,7 @@ import re
 from chipshift.jobs.draft import Draft
 from chipshift.jobs.job import Assumed, Given
 from chipshift.jobs.loss import ALIKE, GENERATES, LM, LOSSES, NO_REFERENCE
+from chipshift.jobs.near_value import near_text
 from chipshift.jobs.preference import OWN
 from chipshift.jobs.settings import Sheet, as_boolean
 from chipshift.jobs.shell.resolve import Command
@@ -85,10 +86,11 @@ def put_loss(sheet: Sheet, stage: Given[str] | None) -> None:
     """The loss: by the stage's name, by its own, or by a key that it alone has."""
     draft = sheet.draft
     _put_reference(sheet)
-    kind = sheet.text("pref_loss", into="loss")
+    known = (*ALIKE, *LOSSES)
+    kind = near_text(sheet, "pref_loss", into="loss", known=known)
     listed = sheet.settings.get("loss_type")
     if kind is None and listed is not None and isinstance(listed.value, str):
-        kind = sheet.text("loss_type", into="loss")
+        kind = near_text(sheet, "loss_type", into="loss", known=known)
     for stated in (stage, kind):
         if stated is not None and stated.value.lower() in GENERATES:
             say_sampled(draft, stated.value)

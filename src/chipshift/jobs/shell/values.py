@@ -16,6 +16,9 @@ MOST_TEXT = 1_000_000
 MOST_MADE = 20_000_000
 """Characters that all expansions of a script may come to together; real ones make a thousandth."""
 
+EACH = 32
+"""Characters that every expansion counts as besides its own, so that words are bounded too."""
+
 
 @dataclass(frozen=True)
 class Field:
@@ -123,7 +126,7 @@ class Environment:
         Raises:
             InputError: it is too long, or all of the script's texts are together.
         """
-        self.made += len(text)
+        self.made += len(text) + EACH
         if len(text) > MOST_TEXT or self.made > MOST_MADE:
             raise InputError(f"{self.file}:{line}: a value grows past {MOST_TEXT} characters")
         return text
