@@ -131,6 +131,13 @@ def test_hybrid_sharding_on_v5e_sums_the_heads_gradient_whole() -> None:
 LAYER_70B = 2 * 8192 * (8192 + 1024) + 3 * 8192 * 28_672 + 2 * 8192
 
 
+def test_replicas_of_64_devices_sum_the_heads_gradient_whole_once() -> None:
+    # the head gathered, again for its gradient, and that gradient whole, which replicas sum
+    plan = Plan(dp=2, fsdp=8, cp=8, microbatch=2, remat="save_qkv_proj")
+    held = memory("llama-3.1-8b", "v5e:8x8*2", 8192, plan)
+    assert held["collectives"] == pytest.approx(3 * 128_256 * 4096 * 2)
+
+
 def test_the_layers_backward_pass_holds_what_the_heads_gradient_is_made_from() -> None:
     # a gathered layer in bf16 and the logits' bf16 gradient
     logits = 4096 * 128_256 * 2

@@ -118,7 +118,8 @@ def heads_at_loss(s: Setting, c: Columns, shards: Number) -> Number:
     if float(plain(st.wide_heads)):
         few = (shards > 2) & (shards < WIDE) & _unwindowed(s, c, shards) & ~_hybrid(c)
         more = np.where(shards >= WIDE, st.wide_heads, np.where(few, 1.0, 0.0))
-        copies = copies + np.where(c.microbatch > 1, more, 0.0)
+        # of both, the gradient is the same one
+        copies = np.maximum(copies, np.where(c.microbatch > 1, more, 0.0))
     if absent(copies):
         return 0.0
     table = rename(memory.cut_params(params_embedding(s.model), c.tp, 1.0), "embedding_params")
