@@ -37,11 +37,9 @@ def screen(answer: Mapping[str, Any], width: int = 100) -> Iterator[Line]:
         yield [Span("Others, and why they lose", "bold")]
     for other in answer["alternatives"]:
         time, memory = duration(other["step_time_s"]), gib(other["memory_bytes"]["total"])
-        yield [
-            Span(f"  {time:>8} {memory:>9}  "),
-            Span(cut(plan_text(other["plan"]), width - 21)),
-        ]
-        yield from indented(other["loses_because"], width, 21)
+        figures = f"  {time:>8} {memory:>9}  "
+        yield [Span(figures), Span(cut(plan_text(other["plan"]), width - len(figures)))]
+        yield from indented(other["loses_because"], width, len(figures))
     if answer["constraints"]:
         yield []
         yield [Span("What each limit costs a step", "bold")]
