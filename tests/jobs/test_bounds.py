@@ -45,8 +45,10 @@ def test_a_key_twice_in_yaml_is_the_later_one_and_said(tmp_path: Path) -> None:
 
 def test_a_table_twice_in_yaml_is_said_too(tmp_path: Path) -> None:
     text = SFT + "max_length: 64\nfsdp_config:\n  min_num_params: 1\nfsdp_config:\n  version: 2\n"
-    job = read_job([written(tmp_path, "sft.yaml", text)])
-    assert [left.key for left in job.ignored if "written twice" in left.why] == ["fsdp_config"]
+    job = read_job([written(tmp_path, "sft.yaml", text + "run_name: a\nrun_name: b\n")])
+    twice = {left.key: left.matters for left in job.ignored if "written twice" in left.why}
+    assert set(twice) == {"fsdp_config", "run_name"}
+    assert twice["run_name"] is False  # it bears on nothing
 
 
 def test_a_key_twice_in_json_stands_at_its_later_line(tmp_path: Path) -> None:

@@ -15,6 +15,7 @@ from chipshift.jobs.job import Given, Ignored, TrainJob
 from chipshift.jobs.overrides import Overrides
 from chipshift.jobs.readers.bridge_script import starts_bridge
 from chipshift.jobs.recognise import recognise
+from chipshift.jobs.settings import bears
 from chipshift.jobs.source import Source, load
 from chipshift.jobs.stated_model import stated_model
 from chipshift.models.model import Model
@@ -130,7 +131,9 @@ def read_draft(source: Source, context: Context) -> Draft:
         context.reading.pop()
     for key, line in source.twice.items():
         why = f"written twice with two values: that of line {line} was taken, as parsers do"
-        draft.ignored.append(Ignored(key, source.path, line, True, why))
+        taken = any(one.key == key or one.key.startswith(f"{key}.") for one in draft.understood)
+        matters = taken or bears(key, True)
+        draft.ignored.append(Ignored(key, source.path, line, matters, why))
     return draft
 
 
