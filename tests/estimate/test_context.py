@@ -245,6 +245,7 @@ def test_zero_3_whose_group_is_cp_alone_shares_weights_over_it() -> None:
     held = e.memory["weights"] + e.memory["gradients"] + e.memory["optimizer"]
     assert held == pytest.approx(18 * 8_030_261_248 / 8, rel=1e-12)
     whole = estimate(job, dataclasses.replace(plan, cp_shards=False), machine)
+    assert [estimate_json(one)["plan"]["cp_shards"] for one in (e, whole)] == [True, False]
     assert whole.memory["weights"] == pytest.approx(8 * e.memory["weights"], rel=1e-12)
     # its gradients were summed over cp; now its weights are gathered and its gradients scattered
     assert whole.collectives_total["dp"] > 0 == whole.collectives_total["fsdp"]

@@ -290,3 +290,96 @@ tokens: {micro_batch_size: 4, sequence_length: 2048, batch_accumulation_per_repl
     assert not [i.key for i in found.ignored if i.matters]
     with pytest.raises(InputError, match="is_xglm_config"):
         job(tmp_path, text.replace("FIRST", "is_xglm_config: true,"))
+
+
+def test_keys_of_sampling_in_a_table_are_said(tmp_path: Path) -> None:
+    text = (
+        'model_name: "Qwen/Qwen3-1.7B"\nmax_seq_length: 2048\ntraining:\n'
+        "  per_device_train_batch_size: 1\n  gradient_accumulation_steps: 8\n  num_generations: 8\n"
+    )
+    assumed = job(tmp_path, text).assumed
+    assert any("num_generations is of training on answers" in why for _, _, why in assumed)
+
+
+def test_a_file_that_exports_a_checkpoint_trains_nothing(tmp_path: Path) -> None:
+    text = "model_name_or_path: meta-llama/Llama-3.1-8B\nfinetuning_type: lora\nexport_dir: out\n"
+    with pytest.raises(InputError, match=r"job\.yaml:3: export_dir merges .* trains nothing"):
+        job(tmp_path, text)
+
+
+def test_a_scripts_own_global_batch_and_optimizer(tmp_path: Path) -> None:
+    text = (
+        "accelerate launch --num_processes 4 train.py --model Qwen/Qwen2-7B --max-length 1024 "
+        "--optim name=sgd,lr=1e-4 --global_batch_size 8 --micro_batch_size 1 --bf16\n"
+    )
+    found = job(tmp_path, text, "go.sh")
+    # 8 sequences over 4 devices, one at a time: 2 forwards
+    assert found.sequences_per_step.value == 8 and found.optimizer.value == "sgd"
+    assert plan_on(found, "h100*4").accumulation == 2
+
+
+DS = """{"train_batch_size": BATCH, "train_micro_batch_size_per_gpu": 4,
+ "gradient_accumulation_steps": 2, "zero_optimization": {"stage": 2}, "bf16": {"enabled": true}}
+"""
+LAUNCH = (
+    "deepspeed --num_gpus 8 train.py --model_name_or_path meta-llama/Llama-3.1-8B --bf16 "
+    "--per_device_train_batch_size 4 --gradient_accumulation_steps 2 --max_length 2048 "
+    "--deepspeed ds.json\n"
+)
+
+
+def test_batches_in_conflict_are_told_by_their_keys(tmp_path: Path) -> None:
+    files = several(tmp_path, go__sh=LAUNCH, ds__json=DS.replace("BATCH", "100"))
+    # 4 sequences × 2 forwards = 8; of its multiples 96 and 104 are as near, and 96 is taken
+    expected = (
+        r"per_device_train_batch_size is 4 in .*go\.sh:1.*train_batch_size is 100 in .*ds\.json:1"
+        r".*96 being the nearest"
+    )
+    with pytest.raises(InputError, match=expected):
+        read_job(files)
+
+
+def test_a_batch_that_tells_other_devices_than_the_machine_has(tmp_path: Path) -> None:
+    files = several(tmp_path, go__sh=LAUNCH, ds__json=DS.replace("BATCH", "128"))
+    # 128 / (4 · 2) = 16 replicas on 8 devices, which would be 64 sequences
+    expected = (
+        r"dp=16 = 16 devices, but the job runs on .*8 devices.*train_batch_size is 128 in "
+        r".*ds\.json:1.*64 sequences a step is the nearest for 8 devices"
+    )
+    with pytest.raises(InputError, match=expected):
+        plan_on(read_job(files), "h100*8")
+
+
+MIXTRAL = (
+    "python3 MaxText/train.py MaxText/configs/base.yml model_name=mixtral-8x7b "
+    "per_device_batch_size=4 max_target_length=4096 ici_fsdp_parallelism=8 "
+)
+
+
+@pytest.mark.parametrize(
+    ("more", "factor", "matters"),
+    [
+        ("capacity_factor=1.25 sparse_matmul=False", 1.25, []),
+        ("capacity_factor=1.25", 0.0, []),  # sparse_matmul is on: nothing is dropped
+        ("sparse_matmul=False", 0.0, ["sparse_matmul"]),
+    ],
+)
+def test_maxtexts_places_of_experts(
+    tmp_path: Path, more: str, factor: float, matters: list[str]
+) -> None:
+    found = job(tmp_path, MIXTRAL + more + "\n", "go.sh")
+    mlp = found.model.layers[0][0].mlp
+    assert isinstance(mlp, MoeMlp) and mlp.capacity_factor == factor
+    assert [i.key for i in found.ignored if i.matters] == matters
+
+
+def test_one_key_value_head_a_device_is_no_divisor_to_choose_from(tmp_path: Path) -> None:
+    text = """torchrun --nproc_per_node 8 --nnodes 4 pretrain_gpt.py --num-layers 32 \\
+  --hidden-size 4096 --num-attention-heads 32 --group-query-attention --num-query-groups 8 \\
+  --ffn-hidden-size 14336 --seq-length 8192 --micro-batch-size 1 --global-batch-size 64 --bf16 \\
+  --tensor-model-parallel-size 8 --context-parallel-size 2 --cp-comm-type a2a --swiglu \\
+  --vocab-size 128256 --untie-embeddings-and-output-weights --max-position-embeddings 8192
+"""
+    expected = r"8 key/value heads over tp=8 leave one a device.*expected a ring.*or tp=4"
+    with pytest.raises(InputError, match=expected):
+        plan_on(job(tmp_path, text, "go.sh"), "h100*32")

@@ -60,7 +60,7 @@ def plan_json(plan: Plan, machine: Machine) -> dict[str, Any]:
         if degrees[axis] > 1 and axis in found
     }
     keys = ("dp", "fsdp", "tp", "cp", "ep", "etp", "pp", "vpp", "microbatch", "accumulation",
-            "remat", "optimizer_sharding", "schedule", "cp_kind")  # fmt: skip
+            "remat", "optimizer_sharding", "schedule", "cp_kind", "cp_shards")  # fmt: skip
     order = list(plan.order or mesh_order(machine))
     return {key: getattr(plan, key) for key in keys} | {
         "ulysses_degree": plan.ulysses, "axes": axes, "order": order, "reordered": bool(plan.order)

@@ -97,7 +97,13 @@ def _dealt(attention: Attention, plan: Plan, copies: bool) -> Iterator[str]:
     kv_heads = max(attention.kv_heads // plan.tp, 1)
     if attention.kv_lora_rank is not None or kv_heads % plan.ulysses == 0:
         return
-    if not copies:
+    if not copies and kv_heads == 1:
+        yield (
+            f"{attention.kv_heads} key/value heads over tp={plan.tp} leave one a device, which an "
+            f"all-to-all cannot deal over {over} of cp; expected a ring (cp_kind = 'ring')"
+            + (f", or tp={plan.tp // plan.ulysses}" if plan.tp % plan.ulysses == 0 else "")
+        )
+    elif not copies:
         yield (
             f"{attention.kv_heads} key/value heads over tp={plan.tp} leave {kv_heads}, which an "
             f"all-to-all cannot deal over {over} of cp; expected a number that divides {kv_heads} "

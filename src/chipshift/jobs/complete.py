@@ -17,6 +17,7 @@ from chipshift.jobs.plan import Plan
 from chipshift.jobs.preference import settle_loss
 from chipshift.jobs.required import bounded_batch, require_model, required_length
 from chipshift.jobs.settle import settle
+from chipshift.jobs.told_batch import FROM_BATCH, fitting_batch, nearest_batch, told_batch
 from chipshift.machines.machine import Machine
 from chipshift.models.checkpoint import OF_TENSORS
 from chipshift.units import DTYPE_BYTES
@@ -150,7 +151,7 @@ def fill(job: TrainJob, devices: int, there: str) -> TrainJob:
     elif plan.devices != devices:
         raise InputError(
             f"{where}: {_product(plan)} = {plan.devices} devices, but the job runs on {there}; "
-            f"expected degrees that multiply to {devices}"
+            f"expected degrees that multiply to {devices}{fitting_batch(job, plan, devices)}"
         )
     filled = replace(
         job,
@@ -275,9 +276,10 @@ def _close_axis(draft: Draft, total: int, per_replica: float) -> None:
     if count < 1 or count != int(count):
         raise InputError(
             f"{draft.file}: a global batch of {total} is not a multiple of microbatch × "
-            f"accumulation = {per_replica:g}; expected it to be"
+            f"accumulation = {per_replica:g}{told_batch(draft.understood)}; expected it to be, "
+            f"{nearest_batch(total, per_replica * other)} being the nearest"
         )
-    why = "global batch / (microbatch × accumulation)"
+    why = FROM_BATCH
     draft.values[axis] = Assumed(int(count), why)
     draft.open_axis = ""
 

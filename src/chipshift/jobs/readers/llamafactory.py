@@ -5,6 +5,7 @@ Keys and defaults: LLaMA-Factory, examples/README and src/llamafactory/hparams, 
 
 from __future__ import annotations
 
+from chipshift.errors import InputError
 from chipshift.jobs.context import Context
 from chipshift.jobs.draft import Draft
 from chipshift.jobs.job import Given
@@ -19,6 +20,13 @@ def read(source: Source, context: Context) -> Draft:
     draft = Draft(source.path, "llamafactory")
     sheet = yaml_sheet(source, context, draft)
     _version_1(sheet)
+    trains = {"stage", "do_train", "per_device_train_batch_size", "num_train_epochs", "dataset"}
+    if "export_dir" in sheet.settings and not trains & sheet.settings.keys():
+        place = sheet.settings["export_dir"].where
+        raise InputError(
+            f"{place}: export_dir merges or converts a checkpoint and trains nothing; expected the "
+            "file of a training run"
+        )
     off = sheet.boolean("disable_gradient_checkpointing", into="rematerialisation")
     if off is not None:
         draft.put("remat", Given("none" if off.value else "full", off.file, off.line))

@@ -19,6 +19,7 @@ from chipshift.jobs.near_value import near_text, refuse_near
 from chipshift.jobs.readers import primus
 from chipshift.jobs.readers.config_model import put_config_model
 from chipshift.jobs.readers.hf_args import put_model_named
+from chipshift.jobs.readers.maxtext_experts import put_capacity
 from chipshift.jobs.readers.maxtext_mesh import put_axes, put_batch
 from chipshift.jobs.readers.maxtext_remat import POLICIES, TENSOR, custom_policy
 from chipshift.jobs.readers.megatron_flags import UNTRAINED, say_untrained
@@ -388,8 +389,9 @@ def _rest(sheet: Sheet) -> None:
     scale = sheet.settings.get("global_parameter_scale")
     if scale is not None and str(scale.value) == "1":
         sheet.ignore(("global_parameter_scale",), False, "1 leaves the shape as it is")
+    put_capacity(sheet)
     sheet.ignore(
-        ("shard_optimizer_over_data", "custom_mesh*", "global_parameter_scale", "capacity_factor"),
+        ("shard_optimizer_over_data", "custom_mesh*", "global_parameter_scale"),
         True,
         "not read; the estimate takes MaxText's default",
     )

@@ -7,6 +7,7 @@ notes of 0.19 (2025-06) and 0.22 (2025-08).
 
 from __future__ import annotations
 
+import re
 from collections.abc import Mapping
 
 from chipshift.jobs.draft import Draft
@@ -54,6 +55,7 @@ HOISTED = (
     *("packing", "fsdp", "deepspeed", "use_peft", "use_lora", "use_dora", "lora_r", "lora_rank"),
     *("lora_alpha", "lora_target_modules", "load_in_4bit", "load_in_8bit", "torch_compile"),
     *("attn_implementation", "use_liger_kernel", "loss_type", "beta", "micro_batch_size"),
+    *("num_generations", "max_completion_length", "max_prompt_length", "num_ppo_epochs"),
 )
 """Keys that are the Trainer's wherever they stand."""
 
@@ -62,11 +64,14 @@ def put_own_words(settings: dict[str, Setting], draft: Draft) -> None:
     """The Trainer's keys in place of a script's own words for them; each is said."""
     spelt = {key.replace("-", "_"): key for key in settings}
     micro = next((k for k in ("micro_batch_size", "per_device_batch_size") if k in spelt), "")
-    whole = settings.get(spelt.get("batch_size", ""))
+    name = "global_batch_size" if "global_batch_size" in spelt else "batch_size"
+    whole = settings.get(spelt.get(name, ""))
+    _plain_optimizer(settings, spelt)
     if micro and whole is not None and (count := as_integer(whole.value)):
         draft.put("global_batch", Given(count, whole.file, whole.line))
-        draft.note("sequences a step", count, "the script's own --batch-size, beside a smaller one")
-        del settings[spelt["batch_size"]]
+        why = f"the script's own --{spelt[name]}, beside --{spelt[micro]}"
+        draft.note("sequences a step", count, why)
+        del settings[spelt[name]]
         return
     for ours, theirs in OWN.items():
         named = next((name for name in theirs if name in spelt), "")
@@ -76,6 +81,14 @@ def put_own_words(settings: dict[str, Setting], draft: Draft) -> None:
         settings[ours] = setting
         why = f"the script's own --{spelt[named]}, taken as {_MEANS[ours]}"
         draft.note(_MEANS[ours], setting.value, why)
+
+
+def _plain_optimizer(settings: dict[str, Setting], spelt: Mapping[str, str]) -> None:
+    """``--optim name=sgd,lr=1e-4`` by its name."""
+    setting = settings.get(spelt.get("optim", ""))
+    told = re.match(r"name=(\w+)", str(setting.value)) if setting is not None else None
+    if setting is not None and told:
+        settings[spelt["optim"]] = Setting(told.group(1), setting.file, setting.line)
 
 
 def hoist(sheet: Sheet) -> None:
