@@ -108,6 +108,22 @@ def test_matrices_into_latents_have_their_gradients_summed_over_tp_too(zero: boo
     assert grown == pytest.approx(held / 2 if zero else 1.5 * held)
 
 
+def test_fewer_key_heads_than_tp_devices_are_gathered_whole_and_one_has_a_gradient() -> None:
+    """2 heads of 64 x 256 weights for keys and 2 for values, bf16, on fsdp=2 and tp=4, 3 layers:
+    half of all gathered twice over fsdp, half of one head's gradient scattered, and the halves of
+    all that a device keeps summed over tp, 2 x 3/4 sent. Against 4 heads, one on each device."""
+    block = replace(DENSE, heads=4, kv_heads=2, head_dim=64, v_head_dim=64)
+    few, four = (
+        expected(Config(256, 512, (((one, ), 3),), (1, 2, 1, 1, 4), 256, 2))
+        for one in (block, replace(block, kv_heads=4))
+    )  # fmt: skip
+    head = 64 * 256 * 2
+    more = {key: few[key] - four.get(key, 0.0) for key in few}
+    assert more["all_gather", "fsdp"] == pytest.approx(3 * 2 * 2 * head / 2)
+    assert more["reduce_scatter", "fsdp"] == pytest.approx(0.0)
+    assert more["all_reduce", "tp"] == pytest.approx(3 * 2 * (2 * head / 2) * 2 * 3 / 4)
+
+
 def over_dp(accumulation: int, *, fsdp: int = 1, tied: bool = False) -> dict[str, float]:
     """Bytes over dp=4 a step, optimizer sharded, the fp32 sums of norms left out."""
     cfg = Config(256, 512, (((DENSE,), 3),), (4, fsdp, 1, 1, 1), 256, 4 * fsdp * accumulation)

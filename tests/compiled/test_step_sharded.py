@@ -6,6 +6,7 @@ Tolerance: fp32 sums in another order; 2e-5 of a leaf's largest element.
 from __future__ import annotations
 
 import itertools
+from dataclasses import replace
 from functools import cache
 from typing import Any
 
@@ -26,7 +27,10 @@ jax = pytest.importorskip("jax")
 
 TOLERANCE = 2e-5
 ALONE = (1, 1, 1, 1, 1)  # dp, fsdp, ep, cp, tp
-BLOCKS = {"dense": DENSE, "moe": MOE, "latent": LATENT, "latent_moe": LATENT_MOE}
+BIASED = replace(DENSE, qkv_bias=True, qk_norm=True)
+BLOCKS = {
+    "dense": DENSE, "biased": BIASED, "moe": MOE, "latent": LATENT, "latent_moe": LATENT_MOE,
+}  # fmt: skip
 
 
 @cache
@@ -42,6 +46,7 @@ def alone(kind: str) -> tuple[float, dict[str, Any]]:
         ("dense", (1, 2, 1, 1, 4), {"sequence_parallel": False, "remat": "none"}),
         ("dense", (1, 2, 1, 1, 4), {}),  # 2 key heads: whole on each of 4
         ("dense", (1, 1, 1, 2, 4), {"remat": "none"}),
+        ("biased", (2, 1, 1, 1, 4), {}),
         ("dense", (2, 2, 1, 2, 1), {"zero": True}),
         ("moe", (1, 2, 2, 2, 1), {}),
         ("moe", (2, 1, 2, 1, 2), {"ep_from": "dp"}),

@@ -53,17 +53,19 @@ def _weights(
     in_matmul: bool = True,
     apart: bool = False,
     laid: Laid | None = None,
+    used: float = 1.0,
 ) -> Sums:
     """A weight of ``elements`` a device (after tp and ep): its gathers, and its gradient's sum.
 
     ``in_matmul``: the gradient is scattered where the partitioner sees the matmul that makes it.
     ``apart``: tp devices multiply different tokens with the same weight, so that they sum it too.
     ``laid``: what of the layout decides how it is scattered.
+    ``used``: share of it that a device uses and has a gradient of.
     """
     sums: Sums = defaultdict(float)
     where = over(cfg, weight_axes(cfg, expert))
     held = elements * WIDTH[cfg.compute_dtype]
-    reduced = elements * WIDTH[cfg.reduce_dtype]
+    reduced = elements * used * WIDTH[cfg.reduce_dtype]
     n, k = where.devices, over(cfg, _replicas(cfg, expert, apart)).devices
     if n > 1:
         for key, sent in gathered(where, held, on).items():
@@ -81,7 +83,8 @@ def _weights(
             _add(sums, summed(where, reduced, on, laid))
         else:
             _add(sums, scattered(where, reduced, by_sum))
-    _add(sums, _replicated(cfg, elements, on, expert=expert, apart=apart, laid=laid))
+    more = _replicated(cfg, elements, on, expert=expert, apart=apart, laid=laid, used=used)
+    _add(sums, more)
     return sums
 
 
@@ -100,6 +103,7 @@ def _replicated(
     expert: bool = False,
     apart: bool = False,
     laid: Laid | None = None,
+    used: float = 1.0,
 ) -> Sums:
     """What is done over the devices that hold the same part of a weight: its gradient summed, or
     with a sharded optimizer scattered, and the weight gathered once a step."""
@@ -112,14 +116,14 @@ def _replicated(
         _add(sums, _summed(cfg, ("tp",), part / k * WIDTH[cfg.reduce_dtype]))
     if k == 1:
         return sums
-    reduced = part * WIDTH[cfg.reduce_dtype]
+    reduced = part * used * WIDTH[cfg.reduce_dtype]
     laid = Laid() if laid is None else replace(laid, along=laid.along / n)
     if not cfg.zero:
         _add(sums, summed(where, reduced, on, laid))
         return sums
     for key, sent in gathered(where, part * WIDTH[cfg.compute_dtype], on).items():
         sums[key] += sent / cfg.accumulation
-    if on is not None and where.in_stages:
+    if used < 1 or (on is not None and where.in_stages):  # a part is summed before it is put back
         _add(sums, summed(where, reduced, on, laid))
         return sums
     # dp's parts are cut last, out of those over the other axes, which in the mesh come after it.
@@ -141,8 +145,13 @@ def _layer(cfg: Config, block: Block, on: Slice | None) -> Sums:
     apart = tp > 1 and cfg.sequence_parallel
     for elements in _down_matrices(cfg, block):
         _add(sums, _weights(cfg, elements, 2, on, in_matmul=not apart, apart=apart))
-    for elements in inner:
-        _add(sums, _weights(cfg, elements, 2, on))
+    copies = block.kv_rank is None and block.kv_heads % tp > 0  # one head of all on each device
+    for elements, is_query in zip(inner, (True, False, False), strict=False):
+        used = 1 / block.kv_heads if copies and apart and not is_query else 1.0
+        _add(sums, _weights(cfg, elements, 2, on, used=used))
+        if used < 1:
+            n = over(cfg, weight_axes(cfg, expert=False)).devices
+            _add(sums, _summed(cfg, ("tp",), elements / n * WIDTH[cfg.reduce_dtype]))
     _add(sums, _weights(cfg, out, 2, on, laid=Laid(along=cfg.d_model)))
     for width in [width / tp for width in (block.mlp_width, block.shared_width) if width]:
         up, down = Laid(across=width), Laid(across=width, along=cfg.d_model)

@@ -38,7 +38,8 @@ def rotate(cfg: Config, block: Block, x_BSHD: Any) -> Any:
 def attend(mesh: Mesh, cfg: Config, block: Block, q_BSHD: Any, k_BTKD: Any, v_BTKD: Any) -> Any:
     """Scaled, masked softmax attention; heads cut over tp, queries over cp, keys whole."""
     tp = cfg.mesh[4]
-    if block.kv_heads % tp:  # fewer key heads than tp devices: a copy for each
+    # Fewer key heads than tp devices: a copy for each, where there is none yet.
+    if block.kv_heads % tp and k_BTKD.shape[2] == block.kv_heads:
         repeat = tp // block.kv_heads
         k_BTKD, v_BTKD = (jnp.repeat(x, repeat, axis=2) for x in (k_BTKD, v_BTKD))
     local, whole = P(BATCH, "cp", "tp", None), P(BATCH, None, "tp", None)

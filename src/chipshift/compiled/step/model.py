@@ -197,13 +197,15 @@ def attention(mesh: Mesh, cfg: Config, block: Block, w: Weights, x_BSM: Any) -> 
     if block.kv_rank is None:
         q, k, v = w.project_all(("q", "k", "v"), "bsm,mhd->bshd", x_BSM)
         if block.qkv_bias:
-            q, k, v = q + w("q_bias"), k + w("k_bias"), v + w("v_bias")
+            copies = k.shape[2] // block.kv_heads  # where tp has more devices than there are heads
+            k_bias, v_bias = (jnp.repeat(w(name), copies, axis=0) for name in ("k_bias", "v_bias"))
+            q, k, v = q + w("q_bias"), k + k_bias, v + v_bias
         if block.qk_norm:
             q, k = norm(cfg, q, w("q_norm")), norm(cfg, k, w("k_norm"))
         q, k = (rotate(cfg, block, y) for y in (q, k))
     else:
         q, k, v = _latent(mesh, cfg, block, w, x_BSM)
-    if block.kv_heads % cfg.mesh[4] == 0:
+    if block.kv_heads % cfg.mesh[4] == 0 or k.shape[2] > block.kv_heads:
         k, v = constrain(mesh, k, at.heads), constrain(mesh, v, at.heads)
     q, k, v = (checkpoint_name(y, n) for y, n in ((q, "q"), (k, "k"), (v, "v")))
     q = constrain(mesh, q, at.heads)

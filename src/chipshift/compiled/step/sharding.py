@@ -11,7 +11,7 @@ and XLA's partitioner picks the collective: an all-gather forward is a reduce-sc
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any
 
 import jax
@@ -203,39 +203,57 @@ def _project_all_over_tp(
     lhs, out = equation.split("->")
     left, right = lhs.split(",")
     cut, whole_x = P(BATCH, seq(cfg), None), P(BATCH, "cp", None)
-    specs = [weight.spec(cfg, whole=True) for weight in weights]
-    over_tp = [any(axes and "tp" in axes for axes in spec) for spec in specs]
-    # What a weight that tp does not cut gives is no partial sum: of the device's own part alone.
-    in_parts = [P(BATCH, "cp", "tp") if split else P(BATCH, seq(cfg)) for split in over_tp]
+    specs = [_as_used(cfg, weight).spec(cfg, whole=True) for weight in weights]
+
+    def used(ws: tuple[Any, ...]) -> list[Any]:
+        gathered = [whole(mesh, cfg, weight, w) for weight, w in zip(weights, ws, strict=True)]
+        return [_own_head(mesh, cfg, *one) for one in zip(weights, gathered, strict=True)]
 
     def forward(x: Any, ws: tuple[Any, ...]) -> tuple[Any, tuple[Any, Any]]:
         x = constrain(mesh, constrain(mesh, x, cut), whole_x)
-        used = [whole(mesh, cfg, weight, w) for weight, w in zip(weights, ws, strict=True)]
-        return tuple(jnp.einsum(equation, x, w) for w in used), (x, ws)
+        return tuple(jnp.einsum(equation, x, w) for w in used(ws)), (x, ws)
 
-    def on_device(grads: Any, used: Any) -> Any:
-        total, own = 0.0, 0.0
-        for grad, w, split in zip(grads, used, over_tp, strict=True):
-            part = jnp.einsum(f"{out},{right}->{left}", grad, w)
-            total, own = (total + part, own) if split else (total, own + part)
-        return jax.lax.psum_scatter(total, "tp", scatter_dimension=1, tiled=True) + own
+    def on_device(grads: Any, ws: Any) -> Any:
+        pairs = zip(grads, ws, strict=True)
+        total = sum(jnp.einsum(f"{out},{right}->{left}", grad, w) for grad, w in pairs)
+        return jax.lax.psum_scatter(total, "tp", scatter_dimension=1, tiled=True)
 
+    in_parts = [P(BATCH, "cp", "tp")] * len(weights)
     add_up = jax.shard_map(
         on_device, mesh=mesh, in_specs=(in_parts, specs), out_specs=cut, check_vma=False
     )
 
     def backward(kept: tuple[Any, Any], grads: tuple[Any, ...]) -> tuple[Any, Any]:
         x, ws = kept
-        held = list(zip(weights, ws, [grad.astype(x.dtype) for grad in grads], strict=True))
-        used = [whole(mesh, cfg, weight, w) for weight, w, _ in held]
-        grad_x = add_up([grad for _, _, grad in held], used)
-        return grad_x, tuple(
-            _weight_grad(mesh, cfg, weight, equation, x, grad, w) for weight, w, grad in held
+        cast = [grad.astype(x.dtype) for grad in grads]
+        return add_up(cast, used(ws)), tuple(
+            _weight_grad(mesh, cfg, weight, equation, x, grad, w)
+            for weight, grad, w in zip(weights, cast, ws, strict=True)
         )
 
     multiply = jax.custom_vjp(lambda x, ws: forward(x, ws)[0])
     multiply.defvjp(forward, backward)
     return tuple(multiply(x, ws))
+
+
+def _as_used(cfg: Config, weight: Weight) -> Weight:
+    """Fewer key heads than tp devices are whole on each, which uses one of them."""
+    if weight.tp is not None:
+        return weight
+    return replace(weight, shape=(weight.shape[0], cfg.mesh[4], *weight.shape[2:]), tp=1)
+
+
+def _own_head(mesh: Mesh, cfg: Config, weight: Weight, w: Any) -> Any:
+    """A gathered weight as it is used: of one that tp does not cut the device's own head."""
+    if weight.tp is not None:
+        return w
+    spec = _as_used(cfg, weight).spec(cfg, whole=True)
+
+    def on_device(w: Any) -> Any:
+        head = jax.lax.axis_index("tp") * w.shape[1] // cfg.mesh[4]
+        return jax.lax.dynamic_slice_in_dim(w, head, 1, axis=1)
+
+    return jax.shard_map(on_device, mesh=mesh, in_specs=P(), out_specs=spec, check_vma=False)(w)
 
 
 def project_out(mesh: Mesh, cfg: Config, weight: Weight, equation: str, x: Any, w: Any) -> Any:
@@ -281,9 +299,22 @@ def _weight_grad(
     """Gradient of ``w`` in ``einsum(equation, x, w)``, reduced and scattered to where it lives."""
     lhs, out = equation.split("->")
     left, right = lhs.split(",")
-    reduce = jnp.dtype(cfg.reduce_dtype)
+    reduce, spec = jnp.dtype(cfg.reduce_dtype), _as_used(cfg, weight).spec(cfg)
     grad_w = jnp.einsum(f"{left},{out}->{right}", x, grad, preferred_element_type=reduce)
-    return constrain(mesh, grad_w, weight.spec(cfg)).astype(w.dtype)
+    grad_w = constrain(mesh, grad_w, spec)
+    if weight.tp is not None:
+        return grad_w.astype(w.dtype)
+
+    def put_back(own: Any) -> Any:
+        head = jax.lax.axis_index("tp") * weight.shape[1] // cfg.mesh[4]
+        every = jnp.zeros((own.shape[0], weight.shape[1], *own.shape[2:]), own.dtype)
+        return jax.lax.psum(jax.lax.dynamic_update_slice_in_dim(every, own, head, axis=1), "tp")
+
+    cut = weight.spec(cfg)
+    whole_heads = jax.shard_map(put_back, mesh=mesh, in_specs=spec, out_specs=cut, check_vma=False)(
+        grad_w
+    )
+    return whole_heads.astype(w.dtype)
 
 
 def project_apart(mesh: Mesh, cfg: Config, weight: Weight, x: Any, w: Any) -> Any:
