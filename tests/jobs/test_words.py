@@ -237,6 +237,14 @@ def test_a_frameworks_word_but_for_a_slip_is_refused(
     assert "job:" in found.err and f"; did you mean '{meant}'?" in found.err, found.err
 
 
+def test_a_rematerialisation_that_is_none_is_refused_at_its_line(tmp_path: Path) -> None:
+    text = f"{more_cases.MAXTEXT_YAML.rstrip()}\nremat_policy: keep_what_pays\n"
+    (tmp_path / "job.yml").write_text(text)
+    found = call("read", str(tmp_path / "job.yml"))
+    at = f"job.yml:{text.count(chr(10))}: "
+    assert found.code == 2 and f"{at}rematerialisation: remat 'keep_what_pays'" in found.err
+
+
 def test_a_quantisation_that_is_not_known_is_said(tmp_path: Path) -> None:
     (tmp_path / "job.yml").write_text(more_cases.MAXTEXT_YAML + "\nquantization: nf3\n")
     job = read_job([str(tmp_path / "job.yml")])

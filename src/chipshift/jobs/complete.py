@@ -18,6 +18,7 @@ from chipshift.jobs.preference import settle_loss
 from chipshift.jobs.required import bounded_batch, require_model, required_length
 from chipshift.jobs.settle import settle
 from chipshift.jobs.told_batch import FROM_BATCH, fitting_batch, nearest_batch, told_batch
+from chipshift.jobs.words import checked_word
 from chipshift.machines.machine import Machine
 from chipshift.models.checkpoint import OF_TENSORS
 from chipshift.units import DTYPE_BYTES
@@ -47,6 +48,10 @@ def complete(draft: Draft, files: tuple[str, ...]) -> TrainJob:
     bounded_batch(batch, draft.file)
     plan = _plan(draft, microbatch, accumulation)
     _refuse_unknown_dtypes(draft)
+    remat = draft.values.get("remat")
+    if remat is not None:
+        said = f"{_where(remat, draft.file)}: {FIELDS['remat']}"
+        checked_word("remat", str(remat.value), said)
     precision = _precision(draft)
     optimizer = draft.values.get("optimizer") or Assumed("adamw", "no optimizer is named")
     stack = draft.values.get("stack") or Assumed("other", "the framework is not known")
