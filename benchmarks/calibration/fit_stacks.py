@@ -92,6 +92,15 @@ BY_HAND: dict[str, dict[str, tuple[float, str]]] = {
                                "experts.py, core 0.15), op by op in fp32: bias times probability "
                                "(write 2), added (read 3, write 2), put together (2 + 2), to bf16 "
                                "(2 + 1)"),
+        "mxfp8_scale": (0.95, "prior: blocks of 32 have more scales than tensors do" + IDLE),
+        "fp8_attention_scale": (1.3, "prior: half of attention's matmuls' time would be 2" + IDLE),
+        "ep_overlap": (0.15, "prior: little of the exchange without another microbatch" + IDLE),
+        "tp_overlap": (0.4, "prior: what overlapped gathers and scatters hide" + IDLE),
+        "cp_overlap": (0.6, "prior" + IDLE),
+        "pp_overlap": (0.5, "prior: one of two directions" + IDLE),
+        "step_overhead_s": (0.01, "prior" + IDLE),
+        "cast_passes": (1.5, "counted: an operand read in bf16, its copy written in 8 bits" + IDLE),
+        "host_s_per_op": (8e-6, "prior: a kernel's launch from Python" + IDLE),
         "narrow_activations": (0.7, "Transformer Engine keeps 8-bit inputs of its linear layers"),
         "logit_memory_bytes": (6.0, "counted: bf16 logits, and their fp32 softmax in whose place "
                                "the gradient is made (Megatron-LM, core/tensor_parallel/"
@@ -142,6 +151,11 @@ BY_HAND: dict[str, dict[str, tuple[float, str]]] = {
 
 
 SINCE: dict[str, dict[str, dict[str, tuple[float, str]]]] = {
+    "megatron": {
+        "26.06": {
+            "host_s_per_op": (3e-6, "CUDA graphs from 26.06 on (Megatron-Bridge's release notes)")
+        }
+    },
     "nanotron": {
         "1": {
             "stranded_tensors": (
@@ -150,7 +164,7 @@ SINCE: dict[str, dict[str, dict[str, tuple[float, str]]]] = {
                 "hand-overs hold the host",
             )
         }
-    }
+    },
 }
 """Set by hand from a release on."""
 

@@ -92,8 +92,6 @@ def touches(name: str, case: Case) -> bool:
     return {
         "narrow_matmul_scale": narrow,
         "cast_passes": narrow,
-        "mxfp8_scale": compute == "mxfp8",
-        "fp8_attention_scale": ("fp8_attention", "True") in said(case),
         "alltoall_row_s": narrow and ("expert_kernels", "alltoall") in said(case),
         "collective_scale": plan.dp * plan.fsdp > 1,
         "comm_tax": plan.dp * plan.fsdp > 1,
@@ -165,7 +163,6 @@ _FA2_WHY = (
     "PyTorch's own attention on Hopper is FlashAttention-2, 0.56 of the best (arXiv 2407.08608)"
 )
 _FA2 = {"h100": (-0.56, _FA2_WHY), "h200": (-0.44, _FA2_WHY)}
-_HOST = "CUDA graphs from 26.06 on (Megatron-Bridge's release notes)"
 _PIPELINE = "the repaired pipeline engine does not stall"
 _NETWORK = (
     "the sweep's own bandwidths, 1 GiB gathered over n ranks: 0.04 ms for each rank beside the "
@@ -189,25 +186,16 @@ _FA2_STACK = (
 _MEGATRON = (
     Free("matmul_scale", 0.88, 0.25, spread={"family": 0.05, "family_release": 0.3},
          eras=("blackwell@25.04", "blackwell@25.11")),
-    Free("attention_scale", 0.85, 0.05, spread={"family": 0.05, "chip": 0.1}),
+    Free("attention_scale", 0.85, 0.05, spread={"chip": 0.1}),
     Free("memory_scale", 0.6, 0.15, spread={"release": 0.12}),
     Free("narrow_matmul_scale", 1.0, 0.25),
-    Free("mxfp8_scale", 0.95, 0.05),
-    Free("fp8_attention_scale", 1.3, 0.1),
-    Free("grouped_scale", 0.9, 0.15, spread={"family": 0.1, "chip": 0.1, "family_release": 0.5},
+    Free("grouped_scale", 0.9, 0.15, spread={"chip": 0.1, "family_release": 0.5},
          eras=("blackwell@25.09",)),
     Free("permute_passes", 3.0, 1.25, spread={"family_release": 0.75}),
     # one access to memory for each row, 1 µs, as many at once as an H100 has processors: 8 ns; wide
     Free("alltoall_row_s", 8e-9, 1.5),
-    Free("tp_overlap", 0.4, 0.2, share=True),
-    Free("ep_overlap", 0.15, 0.2, share=True),
     Free("ep_overlap_interleaved", 0.6, 0.5, share=True, spread={"release": 0.6}),
-    Free("cp_overlap", 0.6, 0.5, share=True),
-    Free("pp_overlap", 0.5, 0.2, share=True),
     Free("jitter_per_doubling", 0.004, 1.0),
-    Free("step_overhead_s", 0.01, 0.3),
-    Free("cast_passes", 1.5, 0.4),
-    Free("host_s_per_op", 8e-6, 0.2, priors={"26.06": (-1.0, _HOST)}),
 )  # fmt: skip
 
 _NANOTRON = (
@@ -310,7 +298,11 @@ FIXED: dict[str, dict[str, float]] = {
         "step_overhead_s": 0.01, "tp_behind_gradients": 1.0,
     },
     "torch_xla": {"reruns_experts": 1.0, "permute_row_elements": 4096.0},
-    "megatron": {"ep_once_per_place": 1.0, "expert_bias_passes": 14.0},
+    "megatron": {
+        "ep_once_per_place": 1.0, "expert_bias_passes": 14.0, "mxfp8_scale": 0.95,
+        "fp8_attention_scale": 1.3, "ep_overlap": 0.15, "tp_overlap": 0.4, "cp_overlap": 0.6,
+        "pp_overlap": 0.5, "step_overhead_s": 0.01, "cast_passes": 1.5,
+    },
     "automodel": {"ep_once_per_place": 1.0},
     "nanotron": {
         "ops_per_layer": 80.0, "tp_regathers": 2.0, "bucket_bytes": 5.24288e7,
