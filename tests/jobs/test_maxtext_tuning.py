@@ -20,6 +20,24 @@ def test_supervised_fine_tuning(tmp_path: Path) -> None:
     assert read(tmp_path, BASE + "use_sft: false\n").task == "pretrain"
 
 
+def test_a_command_on_maxtexts_own_file_of_a_task_trains_that_task(tmp_path: Path) -> None:
+    """configs/sft.yml sets use_sft, configs/dpo.yml use_dpo; base.yml neither."""
+    tokens = {}
+    for file in ("base.yml", "sft.yml", "dpo.yml"):
+        script = tmp_path / f"{file}.sh"
+        script.write_text(
+            f"python3 -m MaxText.train MaxText/configs/{file} model_name=qwen3-0.6b "
+            "per_device_batch_size=2 max_target_length=512\n"
+        )
+        job = read_job([str(script)])
+        tokens[file] = (job.task, job.loss, value_of(job, "plan.microbatch"))
+        said = [one.key for one in job.ignored if one.matters and one.key.endswith(".yml")]
+        assert said == ([] if file == "base.yml" else [file])  # what else it sets is not known
+    assert tokens["base.yml"] == ("pretrain", "lm", 2)
+    assert tokens["sft.yml"] == ("sft", "lm", 2)
+    assert tokens["dpo.yml"] == ("sft", "dpo", 4)  # two pairs
+
+
 def test_preferences_count_pairs_and_keep_a_reference(tmp_path: Path) -> None:
     job = read(tmp_path, BASE + "use_dpo: true\ndpo:\n  algo: dpo\n")
     assert (job.loss, job.reference) == ("dpo", "fp32")

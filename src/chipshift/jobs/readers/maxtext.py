@@ -45,8 +45,10 @@ NAMES = {
 }
 """MaxText's names of models that nobody else uses."""
 
-TASK = re.compile(r"(?:base|sft|dpo|grpo|rl|distill)[\w-]*\.ya?ml$")
+TASK = re.compile(r"(base|sft|dpo|grpo|rl|distill)[\w-]*\.ya?ml$")
 """MaxText's own files of a task, whose model the command names."""
+TUNES = {"sft": "use_sft", "dpo": "use_dpo"}
+"""What those files set (MaxText, configs/sft.yml, configs/dpo.yml and configs/post_train/)."""
 
 FAMILIES = {
     "llama2": "llama",
@@ -139,12 +141,16 @@ def _config(
         return {}
     if (beside := context.neighbour(path)) is not None:
         return yaml_sheet(beside, context, draft).settings
-    if not TASK.match(name):
-        why = "not among the files given: base.yml's values stand for what the command leaves out"
-        draft.ignored.append(Ignored(name, draft.file, line or None, True, why))
-        if not named and not context.model_named:
-            draft.wanted_model = f"the model of {path}, a file not given here"
-    return {}
+    task = TASK.match(name)
+    if task and task[1] == "base":
+        return {}
+    why = "not among the files given: base.yml's values stand for what the command leaves out"
+    tunes = TUNES.get(task[1]) if task else None
+    why += f", but for {tunes}=true, which MaxText's file of that name sets" if tunes else ""
+    draft.ignored.append(Ignored(name, draft.file, line or None, True, why))
+    if not task and not named and not context.model_named:
+        draft.wanted_model = f"the model of {path}, a file not given here"
+    return {tunes: Setting(True, draft.file, line or None)} if tunes else {}
 
 
 def _trains(words: list[str]) -> bool:
