@@ -98,6 +98,16 @@ def test_a_users_pytorch_module() -> None:
 
 
 @pytest.mark.reference
+def test_a_tied_weight_of_a_pytorch_module_is_held_once() -> None:
+    found = compiled("torch", "make_tied")
+    assert found["compiled"], found["reason"]
+    table = 1024 * 256 * 4 / 4  # fp32, over 4 devices
+    assert table <= found["memory_bytes"]["arguments"] < 2 * table
+    # the head alone multiplies: forward, by its input and by its weight; 32 tokens a device
+    assert found["flops"]["matmuls"] == 3 * 2 * 32 * 256 * 1024
+
+
+@pytest.mark.reference
 @pytest.mark.parametrize(
     ("function", "rule", "words"),
     [

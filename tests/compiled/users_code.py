@@ -77,6 +77,24 @@ def make_net() -> Any:
     return _net(lambda y: y)
 
 
+def make_tied() -> Any:
+    """An embedding whose table is the head's weight too."""
+    import torch
+
+    class Tied(torch.nn.Module):
+        def __init__(self) -> None:
+            super().__init__()
+            self.embed = torch.nn.Embedding(1024, 256)
+            self.head = torch.nn.Linear(256, 1024, bias=False)
+            self.head.weight = self.embed.weight
+
+        def forward(self, ids: Any) -> Any:
+            return self.head(self.embed(ids))
+
+    ids = torch.zeros(8, 16, dtype=torch.long)
+    return Tied(), (ids,), lambda out, ids: out.float().pow(2).mean()
+
+
 def _branch(y: Any) -> Any:
     return y * 2 if y.mean() > 0 else y
 

@@ -157,7 +157,7 @@ def trace(mesh: Any, made: Made) -> tuple[Any, tuple[Any, ...]]:
         with env:
             held = torch_view({**params, **buffers})
             given = torch_view(inputs)
-            out = torch.func.functional_call(made.module, held, given, tie_weights=False)
+            out = torch.func.functional_call(made.module, held, given, tie_weights=True)
             return jax_view(made.loss(out, *given))
 
     whole = NamedSharding(mesh, P())
