@@ -409,3 +409,11 @@ def test_a_list_of_windows_of_another_length_is_refused(tmp_path: Path) -> None:
     more = "--lr 1e-4 --window-size 128,0 --window-attn-skip-freq [1,0]"
     with pytest.raises(InputError, match="expected a number, or a list of 32 zeros and ones"):
         job(tmp_path, SCRIPT.replace("--lr 1e-4", more))
+
+
+def test_the_null_tokenizer_has_one_row_more_than_it_is_told(tmp_path: Path) -> None:
+    """128,256 and the end of document: 128,257, padded to 502 × 128 × tp = 128,512."""
+    plain = job(tmp_path, SCRIPT).model
+    null = job(tmp_path, swap("--lr 1e-4", "--lr 1e-4 --tokenizer-type NullTokenizer")).model
+    assert (plain.vocab, null.vocab) == (128_256, 128_512)
+    assert plain.name == null.name

@@ -24,6 +24,8 @@ TOKENIZERS = {
 }
 """Rows of the vocabulary by --tokenizer-type, where the type has only one."""
 
+NULL = "NullTokenizer"
+"""Megatron-LM's (training/tokenizer): --vocab-size rows, and one for the end of document."""
 PATCHED = {
     **dict.fromkeys(("Qwen2Tokenizer", "Qwen3Tokenizer", "Qwen2VLTokenizer"), 151643),
     **dict.fromkeys(("LLamaTokenizer", "LLama2Tokenizer", "MistralTokenizer"), 32000),
@@ -245,7 +247,7 @@ def _kinds(sheet: Sheet, layers: int, moe: bool) -> list[bool]:
     kinds = _pattern(text, layers)
     if kinds is None or len(kinds) != layers:
         key, setting = "moe-layer-freq", sheet.settings["moe-layer-freq"]
-        raise wrong(key, setting, f"a number, or a list of {layers} zeros and ones")
+        raise wrong(key, setting, f"a number from 1, or a list of {layers} zeros and ones")
     return kinds
 
 
@@ -299,6 +301,9 @@ def _with_vocabulary(sheet: Sheet, model: Model) -> Model:
     alike = twin(model, stated.value if stated else None)
     if stated:
         vocab = stated.value
+        if kind and kind[1].value == NULL and "padded-vocab-size" not in sheet.settings:
+            vocab += 1
+            sheet.draft.note("vocabulary", vocab, f"{NULL} adds an end of document")
     elif (size := _patched(sheet)) is not None:
         vocab = size
         sheet.draft.note("vocabulary", size, "--patch-tokenizer-type's, and --extra-vocab-size")
@@ -321,7 +326,7 @@ def _with_vocabulary(sheet: Sheet, model: Model) -> Model:
             f"{sheet.draft.file} does not tell the vocabulary{said}; expected "
             f"{_spelt(sheet, 'vocab-size')} in it or --set vocab-size=N"
         )
-    alike = twin(model, vocab)
+    alike = twin(model, stated.value if stated else vocab)
     if alike is not None:
         return replace(model, name=alike.name, vocab=vocab)
     return replace(model, name=f"megatron-{model.n_layers}x{model.d_model}", vocab=vocab)
