@@ -417,3 +417,13 @@ def test_the_null_tokenizer_has_one_row_more_than_it_is_told(tmp_path: Path) -> 
     null = job(tmp_path, swap("--lr 1e-4", "--lr 1e-4 --tokenizer-type NullTokenizer")).model
     assert (plain.vocab, null.vocab) == (128_256, 128_512)
     assert plain.name == null.name
+
+
+def test_a_static_loss_scale_is_not_called_dynamic(tmp_path: Path) -> None:
+    scalers = {}
+    for flags in ("--fp16", "--fp16 --loss-scale 1024"):
+        read = job(tmp_path, swap("--bf16", flags))
+        scalers[flags] = [f.value for f in read.flags if f.kind == "loss_scaler"]
+    assert scalers["--fp16"] == ["dynamic"]
+    assert len(scalers["--fp16 --loss-scale 1024"]) == 1
+    assert str(scalers["--fp16 --loss-scale 1024"][0]) == "1024"

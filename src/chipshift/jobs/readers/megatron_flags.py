@@ -49,7 +49,8 @@ def put_flags(sheet: Sheet) -> None:
         draft.flag("transformer_engine", "--transformer-impl", value, impl.line if impl else None)
     for kind, keys in FLAGS:
         sheet.flag(kind, *keys)
-    if draft.get("compute") == "fp16" or "fp16" in sheet.settings:
+    half = draft.get("compute") == "fp16" or "fp16" in sheet.settings
+    if half and "loss-scale" not in sheet.settings:
         setting = sheet.settings.get("fp16")
         draft.flag("loss_scaler", "--fp16", "dynamic", setting.line if setting else None)
     experts = sheet.settings.get("num-experts")
