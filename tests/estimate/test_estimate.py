@@ -8,8 +8,8 @@ import pytest
 
 from chipshift.errors import InputError
 from chipshift.estimate import Price, estimate
+from chipshift.estimate.collectives import AXES
 from chipshift.estimate.output import at_path, estimate_json, jsonable
-from chipshift.estimate.score import AXES
 from chipshift.estimate.stack import newest_release, stack
 from chipshift.jobs.job import Assumed, Precision, TrainJob
 from chipshift.jobs.plan import Plan

@@ -8,8 +8,8 @@ from typing import Any
 import pytest
 
 from chipshift.estimate import Estimate, estimate
-from chipshift.estimate.setting import for_job
 from chipshift.estimate.stack import Stack, stack
+from chipshift.estimate.switches import for_job
 from chipshift.jobs.job import Assumed, Flag, Precision
 from chipshift.jobs.plan import Plan
 from chipshift.machines import parse_machine

@@ -7,8 +7,8 @@ from dataclasses import replace
 import pytest
 
 from chipshift.estimate import estimate
-from chipshift.estimate.setting import for_job
 from chipshift.estimate.stack import Stack, stack
+from chipshift.estimate.switches import for_job
 from chipshift.jobs.job import Flag, Given, Precision, TrainJob
 from chipshift.jobs.plan import Plan
 from chipshift.machines import parse_machine

@@ -8,9 +8,10 @@ import pytest
 
 from chipshift.estimate import Estimate, estimate
 from chipshift.estimate.estimate import recomputed_flops_per_token
-from chipshift.estimate.setting import for_job, setting
+from chipshift.estimate.op_times import cast_elements
+from chipshift.estimate.setting import setting
 from chipshift.estimate.stack import stack
-from chipshift.estimate.work import cast_elements
+from chipshift.estimate.switches import for_job
 from chipshift.jobs.job import Assumed, Flag, Precision
 from chipshift.jobs.plan import Plan
 from chipshift.machines import parse_machine

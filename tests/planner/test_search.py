@@ -10,10 +10,10 @@ import numpy as np
 import pytest
 
 from chipshift.estimate import estimate
+from chipshift.estimate.collectives import AXES as SCORE_AXES
 from chipshift.estimate.columns import GROUPS
 from chipshift.estimate.groups import group_links, placements
 from chipshift.estimate.memory import PARTS
-from chipshift.estimate.score import AXES as SCORE_AXES
 from chipshift.estimate.score import ops, timed
 from chipshift.estimate.setting import Setting, setting
 from chipshift.estimate.stack import stack as stack_of

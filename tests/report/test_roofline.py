@@ -8,9 +8,9 @@ import pytest
 
 from chipshift.cli.app import run
 from chipshift.estimate.op_table import OpTime, op_table, plan_cut
+from chipshift.estimate.parts import Times
 from chipshift.estimate.passes import work
 from chipshift.estimate.setting import setting
-from chipshift.estimate.work import Times
 from chipshift.jobs.plan import Plan
 from chipshift.jobs.read import read_job
 from chipshift.machines.names import parse_machine

@@ -10,15 +10,16 @@ import pytest
 
 from chipshift.errors import InputError
 from chipshift.estimate import stack as stacks
-from chipshift.estimate.estimate import error_band
-from chipshift.estimate.idle import handover, host_pace, other_time, rare_stalls
-from chipshift.estimate.score import (
+from chipshift.estimate.collectives import (
     beside_exchange,
     expert_overlap,
     gathered_after,
     hiding_time,
     tensor_pairs_again,
 )
+from chipshift.estimate.estimate import error_band
+from chipshift.estimate.idle import handover, host_pace, other_time, rare_stalls
+from chipshift.estimate.op_times import backward_over_forward, sorted_by_rows, with_rows
 from chipshift.estimate.traffic import (
     between_slices,
     exposed_beside,
@@ -28,7 +29,6 @@ from chipshift.estimate.traffic import (
     ring_latency,
 )
 from chipshift.estimate.update import added_gradient_bytes
-from chipshift.estimate.work import backward_over_forward, sorted_by_rows, with_rows
 from chipshift.jobs.words import STACKS
 from chipshift.parallel.remat import policy
 from chipshift.parallel.traffic import once_per_place

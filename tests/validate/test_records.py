@@ -9,8 +9,9 @@ import pytest
 
 from chipshift.errors import InputError
 from chipshift.estimate import estimate
-from chipshift.estimate.setting import for_job, setting
+from chipshift.estimate.setting import setting
 from chipshift.estimate.stack import stack
+from chipshift.estimate.switches import for_job
 from chipshift.machines import parse_machine
 from chipshift.models.model import DenseMlp, MoeMlp
 from chipshift.validate.case import Case, Skip

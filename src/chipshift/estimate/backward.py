@@ -14,9 +14,9 @@ import numpy as np
 
 from chipshift.estimate.columns import Columns
 from chipshift.estimate.cuts import weight_cuts
+from chipshift.estimate.parts import absent
 from chipshift.estimate.setting import Setting
 from chipshift.estimate.stage import device_params, heaviest_kind
-from chipshift.estimate.work import absent
 from chipshift.models.model import MoeMlp
 from chipshift.models.ops import Cut, Op, layer_ops
 from chipshift.parallel.remat import Policy

@@ -7,8 +7,8 @@ from typing import Any
 
 from chipshift.estimate.columns import Choice, Columns
 from chipshift.estimate.idle import host_s
+from chipshift.estimate.parts import Times, absent, plus
 from chipshift.estimate.setting import Setting
-from chipshift.estimate.work import Times, absent, plus
 from chipshift.parallel import memory
 from chipshift.parallel.remat import Policy
 from chipshift.worked import rename

@@ -8,9 +8,9 @@ from typing import Any
 import numpy as np
 
 from chipshift.estimate.columns import Choice, Columns
+from chipshift.estimate.parts import absent
 from chipshift.estimate.setting import Setting
 from chipshift.estimate.stage import layers_params
-from chipshift.estimate.work import absent
 from chipshift.models.count import layer_params
 from chipshift.parallel import memory
 from chipshift.worked import plain, rename

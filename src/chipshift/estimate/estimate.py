@@ -9,12 +9,14 @@ from importlib import resources
 from typing import Any
 
 from chipshift.errors import InputError
+from chipshift.estimate.collectives import AXES, forwards_beside
 from chipshift.estimate.columns import Choice, Columns
 from chipshift.estimate.groups import group_links, plan_placements
-from chipshift.estimate.score import AXES, Score, forwards_beside, policy_named, score
-from chipshift.estimate.setting import Setting, explained, plan_said, setting
+from chipshift.estimate.parts import absent
+from chipshift.estimate.said import explained, plan_said
+from chipshift.estimate.score import Score, policy_named, score
+from chipshift.estimate.setting import Setting, setting
 from chipshift.estimate.stack import default_stack
-from chipshift.estimate.work import absent
 from chipshift.jobs.job import TrainJob
 from chipshift.jobs.plan import Plan
 from chipshift.machines.machine import Machine

@@ -10,7 +10,7 @@ from typing import Any
 
 from chipshift.estimate.estimate import PLAN_UNITS, ErrorBand, Estimate
 from chipshift.estimate.output import estimate_json
-from chipshift.estimate.setting import devices_source, plan_said, stated
+from chipshift.estimate.said import devices_source, plan_said, stated
 from chipshift.jobs.job import TrainJob
 from chipshift.machines.machine import Machine
 from chipshift.worked import Worked, formula, leaf

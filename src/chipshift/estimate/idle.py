@@ -7,8 +7,8 @@ from typing import Any
 import numpy as np
 
 from chipshift.estimate.columns import Choice, Columns
+from chipshift.estimate.parts import absent, plus
 from chipshift.estimate.setting import Setting
-from chipshift.estimate.work import absent, plus
 from chipshift.parallel import remat
 from chipshift.parallel.memory import gradient_replicas
 from chipshift.worked import formula, rename

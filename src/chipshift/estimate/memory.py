@@ -7,6 +7,7 @@ from typing import Any
 
 import numpy as np
 
+from chipshift.estimate.activations import layer_working_bytes, stored_bytes
 from chipshift.estimate.backward import Working, backward, gathered_at_loss
 from chipshift.estimate.beside import beside, stranded
 from chipshift.estimate.columns import Choice, Columns
@@ -18,6 +19,7 @@ from chipshift.estimate.cuts import (
     state,
     weight_cuts,
 )
+from chipshift.estimate.parts import absent, plus
 from chipshift.estimate.passes import Stage
 from chipshift.estimate.planned import (
     PLANNED,
@@ -32,7 +34,6 @@ from chipshift.estimate.planned import (
 )
 from chipshift.estimate.setting import Setting
 from chipshift.estimate.stage import device_params, heaviest_kind
-from chipshift.estimate.work import absent, plus
 from chipshift.models.count import head_params, params_embedding
 from chipshift.parallel import memory, schedule
 from chipshift.parallel.remat import Policy
@@ -198,7 +199,7 @@ def _activations(s: Setting, c: Columns, choice: Choice, policy: Policy, w: Any,
         own = rename(at.working.around + at.working.feed_forward, "layer_backward_bytes")
         stored = stored + own
     elif at.moment.backward:
-        stored = stored + _working(s, policy, w)
+        stored = stored + layer_working_bytes(s, policy, w)
     if at.planned and at.moment.loss:
         stream = rename(w.tokens * s.model.d_model / w.sp, "stream_elements")
         beside_logits = memory.working_bytes(0.0, stream, s.stack.streams_at_loss)
@@ -350,46 +351,6 @@ def _made_late(s: Setting, c: Columns, params: Params, cuts: tuple[Number, Numbe
     whole = state("gradients_made", params, s.bytes.gradients * s.trainable, cuts)
     made = rename(memory.beyond(whole, freed) * late, "gradients_made_late_bytes")
     return np.where(c.accumulation > 1, 0.0, made)
-
-
-def _working(s: Setting, policy: Policy, w: Any) -> Number:
-    """What one layer's backward pass holds beyond the stored activations."""
-    heavy = w.layers[heaviest_kind(s)].stored_elements
-    whole, kept = kept_elements(heavy, policy)
-    again = rename(whole - kept, "recomputed_elements")
-    widest = heavy.get("up", heavy["block_input"])
-    return memory.working_bytes(again, widest, s.stack.working_layers)
-
-
-def kept_elements(sizes: dict[str, Number], policy: Policy) -> tuple[Number, Number]:
-    """Elements of all of a layer's tensors, and of those that a policy keeps on the device."""
-    whole: Number = 0.0
-    kept: Number = 0.0
-    for tensor, size in sizes.items():
-        whole = whole + size
-        stays = tensor in policy.saved or tensor == "block_input"
-        if stays and tensor not in policy.offloaded:
-            kept = kept + size
-    return whole, kept
-
-
-def stored_bytes(s: Setting, policy: Policy, counts: list[Number], layers: Any, flying: Number
-                 ) -> Number:  # fmt: skip
-    """Activations kept from forward to backward by the layers of a stage."""
-    stored: Number = 0.0
-    kinds = s.model.kind_prefixes  # name derivations only: the search asks for one kind at a time
-    for one, count, kind in zip(layers, counts, kinds, strict=False):
-        whole, kept = kept_elements(one.stored_elements, policy)
-        mixed = rename(kept * policy.every + whole * (1 - policy.every), "stored_elements")
-        held = memory.stored_activation_bytes(mixed, count, flying, activation_scale(s))
-        stored = stored + rename(held, f"{kind}layers_stored_bytes")
-    return stored
-
-
-def activation_scale(s: Setting) -> Number:
-    """Stored activations over the bf16 tensors that parallel/remat.py names."""
-    narrow = s.stack.narrow_activations if float(s.bytes.compute) < 2 else 1.0
-    return s.stack.activation_memory_scale * narrow
 
 
 def _gathered(s: Setting, c: Columns, wd: Number, we: Number, moment: Moment) -> Number:

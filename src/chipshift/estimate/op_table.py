@@ -11,9 +11,7 @@ from typing import Any
 
 import numpy as np
 
-from chipshift.estimate.setting import Setting
-from chipshift.estimate.stack import Stack
-from chipshift.estimate.work import (
+from chipshift.estimate.op_times import (
     attention_bytes,
     attention_kernel_of,
     attention_sides,
@@ -21,6 +19,8 @@ from chipshift.estimate.work import (
     matmul_sides,
     memory_side,
 )
+from chipshift.estimate.setting import Setting
+from chipshift.estimate.stack import Stack
 from chipshift.jobs.plan import Plan
 from chipshift.models.ops import Cut, Op, end_ops, layer_ops
 from chipshift.roofline import time as roof

@@ -2,15 +2,16 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 from typing import Any
 
 import numpy as np
 
 from chipshift.estimate.columns import Choice, Columns
+from chipshift.estimate.parts import Times, absent, plus
 from chipshift.estimate.setting import Setting
 from chipshift.estimate.stage import held_layers
-from chipshift.estimate.work import EndWork, LayerWork, Times, absent, end_work, layer_work, plus
+from chipshift.estimate.work import EndWork, LayerWork, end_work, layer_work
 from chipshift.models.model import MoeMlp
 from chipshift.models.ops import Cut
 from chipshift.parallel import remat
@@ -210,3 +211,15 @@ def with_forwards(s: Setting, forward: Times, bare: Times, what: str, policy: Ti
     if not absent(s.reference_forwards):
         total = total + bare.times(s.reference_forwards).named(f"{what}_reference_forwards")
     return total
+
+
+@dataclass(frozen=True)
+class Ops:
+    """Times that a choice gives a row whatever the order of its axes: a microbatch, optimizer.
+
+    ``teacher`` counts the layers of a distillation's teacher on the heaviest stage, by kind.
+    """
+
+    one: Pass
+    optimizer: Number
+    teacher: list[Number] = field(default_factory=list)

@@ -12,9 +12,9 @@ import numpy as np
 
 from chipshift.estimate.columns import Columns
 from chipshift.estimate.cuts import Params, state
+from chipshift.estimate.parts import absent
 from chipshift.estimate.setting import Setting
 from chipshift.estimate.stage import device_params, heaviest_kind
-from chipshift.estimate.work import absent
 from chipshift.models.count import params_embedding
 from chipshift.models.model import MoeMlp
 from chipshift.parallel import memory

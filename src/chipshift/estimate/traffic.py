@@ -10,9 +10,9 @@ import numpy as np
 from chipshift.estimate.columns import Columns
 from chipshift.estimate.context import Context, context_of
 from chipshift.estimate.cuts import weight_cuts
+from chipshift.estimate.parts import absent
 from chipshift.estimate.setting import Setting
 from chipshift.estimate.stage import device_params
-from chipshift.estimate.work import absent
 from chipshift.fabric import Links, collective_time
 from chipshift.models.model import Layer, MoeMlp
 from chipshift.parallel import traffic

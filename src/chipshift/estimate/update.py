@@ -6,9 +6,9 @@ from typing import Any
 
 from chipshift.estimate.columns import Choice, Columns
 from chipshift.estimate.cuts import optimizer_cuts, weight_cuts
+from chipshift.estimate.parts import absent
 from chipshift.estimate.setting import Setting
 from chipshift.estimate.stage import stage_params
-from chipshift.estimate.work import absent
 from chipshift.parallel.memory import optimizer_bytes_per_param
 from chipshift.roofline.time import stream_time
 from chipshift.worked import formula, rename

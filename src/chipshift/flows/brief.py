@@ -10,9 +10,9 @@ from collections.abc import Callable, Iterator
 from typing import Any
 
 from chipshift.estimate import Estimate
+from chipshift.estimate.collectives import AXES
 from chipshift.estimate.estimate import step_cost, step_time, token_cost
 from chipshift.estimate.explain import machine_figures
-from chipshift.estimate.score import AXES
 from chipshift.flows.assess import Assessment, Target
 from chipshift.flows.explain import counts, measured_figures
 from chipshift.flows.output import figures_of, target_figures, with_working

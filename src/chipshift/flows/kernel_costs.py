@@ -7,9 +7,7 @@ from typing import Any
 
 import numpy as np
 
-from chipshift.estimate.score import score
-from chipshift.estimate.update import optimizer_traffic_bytes
-from chipshift.estimate.work import (
+from chipshift.estimate.op_times import (
     attention_bytes,
     attention_kernel_of,
     attention_s,
@@ -17,6 +15,8 @@ from chipshift.estimate.work import (
     matmul_sides,
     pass_bytes,
 )
+from chipshift.estimate.score import score
+from chipshift.estimate.update import optimizer_traffic_bytes
 from chipshift.flows.port import Cost, Port, difference, step_of, with_stack
 from chipshift.jobs.job import Flag
 from chipshift.models.model import DenseMlp, Layer, MoeMlp

@@ -11,11 +11,13 @@ from dataclasses import dataclass, replace
 from typing import Any
 
 from chipshift.estimate import Estimate
+from chipshift.estimate.collectives import AXES
 from chipshift.estimate.columns import Choice, Columns
 from chipshift.estimate.estimate import choice_of, columns_of, step_time
 from chipshift.estimate.passes import device_tokens
-from chipshift.estimate.score import AXES, Score, policy_of, score
-from chipshift.estimate.setting import Bytes, Setting, explained, setting
+from chipshift.estimate.said import explained
+from chipshift.estimate.score import Score, policy_of, score
+from chipshift.estimate.setting import Bytes, Setting, setting
 from chipshift.estimate.stack import Stack
 from chipshift.estimate.stage import held_layers
 from chipshift.jobs.job import TrainJob

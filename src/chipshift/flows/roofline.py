@@ -10,7 +10,8 @@ from chipshift.estimate.explain import figures_of_job, machine_figures
 from chipshift.estimate.op_table import OpTime, op_table, plan_cut
 from chipshift.estimate.output import job_json
 from chipshift.estimate.output import machine_json as named_machine
-from chipshift.estimate.setting import Setting, explained, setting, stated
+from chipshift.estimate.said import explained, stated
+from chipshift.estimate.setting import Setting, setting
 from chipshift.machines.compare import DTYPES
 from chipshift.models.ops import Cut
 from chipshift.roofline.time import ridge_point

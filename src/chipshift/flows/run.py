@@ -6,7 +6,7 @@ from dataclasses import dataclass
 from typing import Any
 
 from chipshift.estimate import Estimate
-from chipshift.estimate.setting import stated
+from chipshift.estimate.said import stated
 from chipshift.flows.options import Options
 from chipshift.worked import Worked, formula, leaf, plain, rename
 

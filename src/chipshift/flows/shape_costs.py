@@ -7,7 +7,7 @@ from collections.abc import Iterator
 from dataclasses import replace
 from typing import Any
 
-from chipshift.estimate.work import matmul_kernel_of, one_matmul_s
+from chipshift.estimate.op_times import matmul_kernel_of, one_matmul_s
 from chipshift.flows.collective_costs import CAPACITY, CAPACITY_SOURCE
 from chipshift.flows.kernel_costs import matmul_passes_s
 from chipshift.flows.port import Cost, Port

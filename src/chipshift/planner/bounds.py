@@ -12,9 +12,9 @@ from dataclasses import dataclass, replace
 
 import numpy as np
 
+from chipshift.estimate.activations import stored_bytes
 from chipshift.estimate.columns import Choice, Columns
 from chipshift.estimate.cuts import held_cuts, one_copy
-from chipshift.estimate.memory import stored_bytes
 from chipshift.estimate.score import policy_of
 from chipshift.estimate.setting import Setting
 from chipshift.estimate.stage import layers_params, stage_layers

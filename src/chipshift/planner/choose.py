@@ -8,8 +8,8 @@ from typing import Any
 
 import numpy as np
 
+from chipshift.estimate.collectives import AXES
 from chipshift.estimate.estimate import Estimate, Price, estimate
-from chipshift.estimate.score import AXES
 from chipshift.estimate.setting import Setting, setting
 from chipshift.jobs.job import TrainJob
 from chipshift.jobs.plan import Plan

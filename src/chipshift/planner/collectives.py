@@ -14,10 +14,11 @@ from typing import Any
 
 import numpy as np
 
+from chipshift.estimate.collectives import Traffic, pipeline_s
 from chipshift.estimate.columns import GROUPS, Columns
 from chipshift.estimate.context import Context, context_s
 from chipshift.estimate.cuts import weight_cuts
-from chipshift.estimate.score import Traffic, pipeline_s
+from chipshift.estimate.parts import absent
 from chipshift.estimate.setting import Setting
 from chipshift.estimate.stage import device_params, stage_layers, stage_params
 from chipshift.estimate.traffic import (
@@ -28,7 +29,6 @@ from chipshift.estimate.traffic import (
     tensor_pair_s,
     weight_parts_s,
 )
-from chipshift.estimate.work import absent
 from chipshift.fabric import Links, stack
 from chipshift.fabric import take as take_links
 from chipshift.models.model import Layer, MoeMlp

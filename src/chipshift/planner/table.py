@@ -7,9 +7,10 @@ from typing import Any, TypeVar
 
 import numpy as np
 
+from chipshift.estimate.collectives import AXES, Traffic
 from chipshift.estimate.columns import Choice, Columns
 from chipshift.estimate.passes import Stage, Work, stage, work
-from chipshift.estimate.score import AXES, Score, Traffic, memory, ops, timed
+from chipshift.estimate.score import Score, memory, ops, timed
 from chipshift.estimate.setting import Setting
 from chipshift.jobs.plan import Plan
 from chipshift.planner.collectives import SEQUENCE_PARALLEL, Collectives, collectives

@@ -21,10 +21,12 @@ from typing import Any
 import numpy as np
 
 from chipshift.errors import InputError
+from chipshift.estimate.collectives import AXES
 from chipshift.estimate.columns import Choice, Columns
 from chipshift.estimate.estimate import check_plan, choice_of, columns_of
-from chipshift.estimate.score import AXES, held, memory, time_only
-from chipshift.estimate.setting import Setting, for_job, setting
+from chipshift.estimate.score import held, memory, time_only
+from chipshift.estimate.setting import Setting, setting
+from chipshift.estimate.switches import for_job
 from chipshift.machines.names import parse_machine
 from chipshift.validate.case import Case
 from chipshift.validate.free import (
