@@ -82,12 +82,40 @@ _BLOOM = Naming(
 )
 _PHI3 = Naming(qkv="qkv_proj", gate_up="mlp.gate_up_proj")
 _GLM = Naming(gate_up="mlp.gate_up_proj")
+_CHATGLM = Naming(
+    layers="transformer.encoder.layers",
+    attention="self_attention",
+    qkv="query_key_value",
+    o="dense",
+    gate_up="mlp.dense_h_to_4h",
+    mlp=("mlp.dense_h_to_4h", "mlp.dense_4h_to_h"),
+    embedding="transformer.embedding.word_embeddings",
+    head="transformer.output_layer",
+)
+_QWEN = Naming(
+    layers="transformer.h",
+    attention="attn",
+    qkv="c_attn",
+    o="c_proj",
+    mlp=("mlp.w2", "mlp.w1", "mlp.c_proj"),
+    embedding="transformer.wte",
+)
+_INTERNLM2 = Naming(
+    attention="attention",
+    qkv="wqkv",
+    o="wo",
+    mlp=("feed_forward.w1", "feed_forward.w3", "feed_forward.w2"),
+    embedding="model.tok_embeddings",
+    head="output",
+)
 
 NAMINGS: dict[str, Naming] = {
     **dict.fromkeys(
         (
             "cohere",
             "cohere2",
+            "deci",
+            "deepseek",
             "deepseek_v2",
             "deepseek_v3",
             "exaone4",
@@ -98,11 +126,13 @@ NAMINGS: dict[str, Naming] = {
             "glm4_moe_lite",
             "gpt_oss",
             "granite",
+            "internlm",
             "llama",
             "ministral",
             "ministral3",
             "mistral",
             "mixtral",
+            "nemotron-nas",
             "olmo",
             "olmo2",
             "olmo3",
@@ -117,7 +147,9 @@ NAMINGS: dict[str, Naming] = {
         _LLAMA,
     ),
     "arcee": _PLAIN,
+    "baichuan": Naming(qkv="W_pack"),
     "bloom": _BLOOM,
+    "chatglm": _CHATGLM,
     "falcon": _BLOOM,
     "glm": _GLM,
     "glm4": _GLM,
@@ -132,6 +164,7 @@ NAMINGS: dict[str, Naming] = {
         embedding="gpt_neox.embed_in",
     ),
     "gptj": _GPTJ,
+    "internlm2": _INTERNLM2,
     "nemotron": _PLAIN,
     "opt": Naming(
         layers="model.decoder.layers",
@@ -141,6 +174,7 @@ NAMINGS: dict[str, Naming] = {
     ),
     "phi": Naming(o="dense", mlp=("mlp.fc1", "mlp.fc2")),
     "phi3": _PHI3,
+    "qwen": _QWEN,
     "qwen2_moe": Naming(shared="mlp.shared_expert"),
     "starcoder2": Naming(mlp=("mlp.c_fc", "mlp.c_proj")),
 }
