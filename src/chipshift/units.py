@@ -8,6 +8,7 @@ GB = 1e9
 GIB = float(2**30)
 MIB = float(2**20)
 KIB = float(2**10)
+KIB = float(2**10)
 TERA = 1e12
 SECONDS_PER_HOUR = 3600.0
 SECONDS_PER_DAY = 86400.0
@@ -46,10 +47,14 @@ def gib(value_bytes: float, digits: int = 1) -> str:
 
 
 def gib_or_mib(value_bytes: float) -> str:
-    """Bytes as GiB, below a tenth of one as MiB."""
+    """Bytes as GiB, below a tenth of one as MiB, below a tenth of that as KiB or bytes."""
     if abs(value_bytes) >= GIB / 10:
         return gib(value_bytes)
-    return f"{significant(value_bytes / MIB, 3)} MiB"
+    if abs(value_bytes) >= MIB / 10 or not value_bytes:
+        return f"{significant(value_bytes / MIB, 3)} MiB"
+    if abs(value_bytes) >= KIB:
+        return f"{significant(value_bytes / KIB, 3)} KiB"
+    return f"{value_bytes:.0f} B"
 
 
 def gb(value_bytes: float, digits: int = 1) -> str:

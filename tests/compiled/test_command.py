@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import fcntl
 import json
 import os
 import re
@@ -17,6 +18,8 @@ import pytest
 from chipshift.cli.app import run
 from chipshift.cli.compile import job_of
 from chipshift.compiled import against
+from chipshift.compiled.child import FOLDER
+from chipshift.compiled.run import remove_left_over
 from chipshift.errors import InputError
 from chipshift.flows import nearest_fit as flow
 from chipshift.flows.compilation import resized
@@ -116,16 +119,44 @@ def test_an_interrupt_ends_the_compiler_and_leaves_nothing(
 
 
 @pytest.mark.compiler
-def test_no_compiler_outlives_a_parent_that_was_killed(users_folder: Path) -> None:
+@pytest.mark.parametrize("wanted", [signal.SIGKILL, signal.SIGTERM, signal.SIGHUP])
+def test_a_killed_command_leaves_neither_compiler_nor_files(
+    users_folder: Path, monkeypatch: pytest.MonkeyPatch, wanted: signal.Signals
+) -> None:
+    """As a batch system, ``timeout`` or a closed terminal would end it."""
     pytest.importorskip("jax")
+    passing = users_folder / "passing"
+    passing.mkdir()
+    monkeypatch.setenv("TMPDIR", str(passing))
     parent = subprocess.Popen(
         [sys.executable, "-m", "chipshift", "compile", *ENTRY, "--to", "v6e:4x4"],
         stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL,
     )  # fmt: skip
     child = _child_of(parent)
-    parent.kill()
+    deadline = time.monotonic() + 60
+    while not list(passing.rglob("*.txt")) and time.monotonic() < deadline:
+        time.sleep(0.05)
+    parent.send_signal(wanted)
     parent.wait()
     assert _gone(child)
+    assert [file.name for file in passing.iterdir() if file.name.startswith(FOLDER)] == []
+
+
+def test_what_two_killed_processes_left_is_removed_by_the_next(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """A folder that nobody holds for a minute; not one that is held or that was just made."""
+    monkeypatch.setattr("tempfile.gettempdir", lambda: str(tmp_path))
+    left, held, new = (tmp_path / f"{FOLDER}{name}" / "errors.txt" for name in ("a", "b", "c"))
+    for file in (left, held, new):
+        file.parent.mkdir()
+        file.write_text("said")
+    for file in (left, held):
+        os.utime(file, (time.time() - 61, time.time() - 61))
+    with held.open("rb") as sink:
+        fcntl.flock(sink, fcntl.LOCK_EX)
+        remove_left_over()
+    assert [file.parent.exists() for file in (left, held, new)] == [False, True, True]
 
 
 def _gone(process: int, seconds: float = 30.0) -> bool:

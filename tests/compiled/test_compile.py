@@ -141,7 +141,8 @@ def test_a_killed_compiler_is_reported(monkeypatch: pytest.MonkeyPatch) -> None:
 
     monkeypatch.setattr(runner, "resident_bytes", kill)
     found = run(request("v6e:2x2", SMALL), timeout_s=600)
-    assert found["reason"] == "the compiler died of signal SIGKILL"
+    assert found["reason"].startswith("the compiler died of signal SIGKILL while ")
+    assert found["reason"].endswith(", as when the machine has no memory left")
 
 
 def test_a_request_survives_its_json() -> None:

@@ -48,15 +48,6 @@ def test_a_users_jax_step() -> None:
     assert matmuls <= found["flops"]["by_cost_analysis"] <= matmuls + 16 * 128 * 512
 
 
-def test_a_mesh_without_the_axis_that_a_step_shards_over_asks_for_it() -> None:
-    """make_step shards over data and model; without --mesh it is given one axis of 4 devices."""
-    found = compiled("entry", "make_step")["input_error"]
-    assert f"'{USERS}:make_step' was given the mesh devices=4 and says: " in found
-    assert found.endswith(
-        "expected --mesh with the axes that it shards over, such as --mesh data=4"
-    )
-
-
 def test_what_is_largest_where_a_step_does_not_fit() -> None:
     """hidden, its sine and a gradient, 32 GiB each, and 0.25 + 0.5 GiB of arguments on 15.75."""
     found = compiled("entry", "make_large")
@@ -73,7 +64,7 @@ def test_what_is_largest_where_a_step_does_not_fit() -> None:
 
 def test_a_mesh_of_another_size_is_refused() -> None:
     found = compiled("entry", "make_step", mesh=(("data", 8),))
-    assert "8, but the machine has 4 devices" in found["input_error"]
+    assert "--mesh data=8: is over 8 devices, but the machine has 4" in found["input_error"]
 
 
 def test_a_function_that_returns_something_else_is_refused() -> None:

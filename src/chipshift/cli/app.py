@@ -36,7 +36,7 @@ EXAMPLES = """
 \b
 Examples:
   chipshift assess examples/llama3-8b-torchtitan.toml --on 'h100*128' --to v6e --to v7x
-  chipshift compile examples/llama3-8b.toml --to v6e:4x4 --plan fsdp=16,remat=full
+  chipshift compile examples/llama3-8b.toml --to v6e:4x4 --plan fsdp=16,microbatch=1,remat=full
   chipshift chips --compare h100,v6e,v7x
 """
 

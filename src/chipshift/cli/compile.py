@@ -16,6 +16,7 @@ from chipshift.compiled import against as comparison
 from chipshift.compiled.request import Request
 from chipshift.compiled.run import TIMEOUT_S, Progress
 from chipshift.compiled.topology import target
+from chipshift.compiled.users import folder_of
 from chipshift.errors import InputError
 from chipshift.flows.asked import plan_asked
 from chipshift.flows.compilation import compiled, request_of, resized
@@ -96,8 +97,8 @@ def command(
 
     \b
     Examples:
-      chipshift compile examples/llama3-8b.toml --to v6e:4x4 --plan fsdp=16,remat=full
-      chipshift compile examples/llama3-8b.toml --to v6e:4x4 --plan fsdp=16 --write step.py
+      chipshift compile examples/llama3-8b.toml --to v6e:4x4 --plan fsdp=16,microbatch=1,remat=full
+      chipshift compile examples/llama3-8b.toml --to v6e:4x4 --write step.py
       chipshift compile --entry mypackage.train:make_step --to v7x:2x2x1 --mesh data=8
       chipshift compile program.stablehlo --to v5e:2x2 --also h100:4x1
     """
@@ -109,6 +110,8 @@ def command(
     old = comparison.load(against) if against else None
     with working("reading the job") as say:
         kind, names = kind_of(files or [], entry, torch, model), files or [entry or torch]
+        if kind != "job":
+            refuse({"--on": on, "--set": " ".join(set_)}, "goes with a job, and this is a program")
         if kind == "job":
             refuse({"--mesh": mesh}, "a job's mesh follows from its plan")
             programs = job_programs(job_of(names, on, model, set_), plan, machines, mode)
@@ -223,7 +226,7 @@ def own_program(kind: str, name: str, machine: Machine, mode: str, plan: str, me
         InputError: a file that is not there, or a mesh or plan that cannot be used.
     """
     axes = mesh_of(mesh)
-    here = (str(Path.cwd()),)
+    here = (*folder_of(name.rpartition(":")[0]), str(Path.cwd()))
     if kind == "hlo":
         refuse({"--plan": plan}, "a program's shardings stand in the file already")
         if not Path(name).is_file():

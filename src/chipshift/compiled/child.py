@@ -9,14 +9,25 @@ from __future__ import annotations
 
 import json
 import os
+import shutil
 import sys
 import tempfile
 import threading
 import time
+from contextlib import suppress
 from pathlib import Path
 from typing import Any
 
 from chipshift.compiled.request import Request, from_json, versions
+
+_phases = 1
+"""File descriptor that names of phases go to."""
+
+FOLDER = "chipshift-compile-"
+"""How the name of the folder begins that a compilation writes into."""
+
+TRIES = 20
+"""Attempts to remove a folder that is still written into."""
 
 LOOKING = "looking for what is too large"
 
@@ -36,26 +47,43 @@ def environment() -> dict[str, str]:
 def main() -> None:
     os.environ.update(environment())
     request = from_json(sys.stdin.readline())
-    threading.Thread(target=end_with_parent, daemon=True).start()
-    report = Path(sys.argv[1])
+    report = Path(sys.argv.pop(1))  # the user's module may parse its command line: it finds none
+    threading.Thread(target=end_with_parent, args=(request, report), daemon=True).start()
+    keep_phases_apart()
     outcome = compile_request(request)
     report.write_text(json.dumps(outcome))
     os._exit(0)  # a compiler stopped when its buffers were placed goes on in its thread
 
 
-def end_with_parent() -> None:
-    """Leave when whoever asked is gone: interrupted, crashed or killed."""
+def end_with_parent(request: Request, report: Path) -> None:
+    """Leave when whoever asked is gone: interrupted, crashed or killed, so that nobody else removes
+    what was written."""
     sys.stdin.read()
+    if request.keep:
+        request.part.unlink(missing_ok=True)
+    for _ in range(TRIES if report.parent.name.startswith(FOLDER) else 0):
+        shutil.rmtree(report.parent, ignore_errors=True)  # the compiler may be writing into it
+        if not report.parent.exists():
+            break
     os._exit(1)
 
 
+def keep_phases_apart() -> None:
+    """What the user's code prints goes where errors go; phases alone to whoever asked."""
+    global _phases
+    _phases = os.dup(1)
+    os.dup2(2, 1)
+
+
 def phase(name: str) -> None:
-    print(name, flush=True)
+    with suppress(OSError):  # nobody listens any longer: end_with_parent leaves
+        os.write(_phases, f"{name}\n".encode())
 
 
 def compile_request(request: Request) -> dict[str, Any]:
     """Trace, lower, compile and read; what the user can mend comes back as ``reason``."""
     from chipshift.compiled.programs import build
+    from chipshift.compiled.users import users_files, watch_reads
     from chipshift.errors import InputError
 
     started = time.monotonic()
@@ -73,12 +101,13 @@ def compile_request(request: Request) -> dict[str, Any]:
             words = str(error).split("\n", 1)[0]
             return base | {"reason": f"the compiler refuses {request.target.topology}: {words}"}
         phase("tracing")
+        opened = watch_reads() if request.kind in ("entry", "torch") else set()
         program = build(request, devices)
     except InputError as error:
         return base | {"input_error": str(error)}
     if program.failure is not None:
         return base | {"reason": program.failure, "findings": program.findings}
-    base |= {"files": users_files(request)}
+    base |= {"files": users_files(opened), "notes": program.notes}
     lowered_s = time.monotonic() - started
     phase("compiling")
     begun = time.monotonic()
@@ -143,18 +172,6 @@ def too_large(request: Request, program: Any) -> dict[str, Any]:
     from chipshift.compiled.too_large import what_is_large
 
     return what_is_large(program.lowered, request.compiler_options)
-
-
-def users_files(request: Request) -> list[str]:
-    """Files of the user's that the program was made from: what a cached report depends on."""
-    folders = [Path(folder).resolve() for folder in request.path]
-    loaded = [getattr(module, "__file__", None) for module in list(sys.modules.values())]
-    paths = [Path(file).resolve() for file in loaded if file]
-    return sorted(
-        str(path)
-        for path in paths
-        if "site-packages" not in path.parts and any(f in path.parents for f in folders)
-    )
 
 
 def target_devices(request: Request) -> list[Any]:

@@ -31,6 +31,11 @@ CAUSES = (
         "torchax.ops.jaten.op; on TorchTPU check its own list of operators",
     ),
     Cause(
+        ("NotImplementedError",), ("not found for platform",), "op-not-lowered",
+        "JAX has no lowering of this operator for the target",
+        "compute it on the host between steps, or write it with operators that have one",
+    ),
+    Cause(
         ("TracerBoolConversionError",), (), "data-dependent-branch",
         "a Python branch on the value of a tensor",
         "torch.where or torch.cond, or decide from shapes and configuration instead",

@@ -8,7 +8,7 @@ from typing import Any
 
 from chipshift.compiled.findings import finding
 from chipshift.compiled.request import Request
-from chipshift.compiled.users import imported
+from chipshift.compiled.users import imported, place_of, said
 from chipshift.errors import InputError
 
 
@@ -31,14 +31,25 @@ class Program:
     batch: tuple[str, ...] = ()
     failure: str | None = None
     findings: tuple[dict[str, Any], ...] = field(default=())
+    notes: tuple[str, ...] = ()
 
 
 def build(request: Request, devices: list[Any]) -> Program:
     """Trace and lower what the request names.
 
     Raises:
-        InputError: it cannot be imported, or does not give what its kind must give.
+        InputError: it cannot be imported, ends the process, or does not give what its kind must
+            give.
     """
+    try:
+        return _of_kind(request, devices)
+    except SystemExit as error:
+        raise InputError(
+            f"'{request.entry}' leaves{place_of(error, request)}: {said(error)}"
+        ) from None
+
+
+def _of_kind(request: Request, devices: list[Any]) -> Program:
     if request.kind == "job":
         return _job(request, devices)
     if request.kind == "entry":
@@ -88,47 +99,30 @@ def _mesh(request: Request, devices: list[Any], default: str) -> Any:
     axes = request.mesh or ((default, len(devices)),)
     names, sizes = tuple(name for name, _ in axes), tuple(size for _, size in axes)
     if prod(sizes) != len(devices):
+        text = ",".join(f"{name}={size}" for name, size in axes)
         raise InputError(
-            f"--mesh: {' x '.join(map(str, sizes))} = {prod(sizes)}, but the machine has "
-            f"{len(devices)} devices"
+            f"--mesh {text}: is over {prod(sizes)} devices, but the machine has {len(devices)} "
+            f"devices; expected sizes that multiply to {len(devices)}"
         )
     return jax.make_mesh(sizes, names, axis_types=(AxisType.Auto,) * len(names), devices=devices)
 
 
 def _entry(request: Request, devices: list[Any]) -> Program:
-    """``make_step(mesh)`` gives a function and its abstract arguments, shardings on them, as a
-    third value, or in the function already jitted."""
-    import jax
+    """A user's JAX step."""
+    from chipshift.compiled.entry_program import lowered, refuse_unknown_axis, step_of
 
     make_step = imported(request)
     mesh = _mesh(request, devices, "devices")
     try:
-        made = make_step(mesh)
-    except ValueError as error:
-        if "mesh" not in str(error):
-            return _stopped(error, request)
-        axes = ",".join(f"{name}={size}" for name, size in mesh.shape.items())
-        said = _first_line(error).rstrip(".")
-        raise InputError(
-            f"'{request.entry}' was given the mesh {axes} and says: {said}; expected "
-            f"--mesh with the axes that it shards over, such as --mesh data={len(devices)}"
-        ) from None
+        step = step_of(request, make_step, mesh)
+        found, notes = lowered(request, step, mesh)
+    except InputError:
+        raise
     except Exception as error:  # the user's code, whatever it raises
+        refuse_unknown_axis(error, request, mesh)
         return _stopped(error, request)
-    if not isinstance(made, tuple) or len(made) not in (2, 3):
-        raise InputError(
-            f"'{request.entry}' must return (function, abstract arguments[, shardings]), "
-            f"found {type(made).__name__}"
-        )
-    function, arguments = made[0], tuple(made[1])
-    if not hasattr(function, "lower"):
-        function = jax.jit(function, **({"in_shardings": made[2]} if len(made) == 3 else {}))
     sizes = tuple(mesh.shape[name] for name in mesh.axis_names)
-    try:
-        lowered = function.lower(*arguments)
-    except Exception as error:  # the user's code, whatever it raises
-        return _stopped(error, request)
-    return Program(lowered, mesh.axis_names, sizes, _names(arguments))
+    return Program(found, mesh.axis_names, sizes, _names(step.arguments), notes=notes)
 
 
 def _torch(request: Request, devices: list[Any]) -> Program:

@@ -26,7 +26,7 @@ def report(
         "machine": machine.name,
         "program": request.program,
         "plan": request.plan or None,
-        "notes": list(request.notes),
+        "notes": [*request.notes, *outcome.get("notes", ())],
         "mode": request.mode,
         "compiled": bool(outcome.get("compiled")),
         "reason": outcome.get("reason"),

@@ -3,8 +3,11 @@
 from __future__ import annotations
 
 import contextlib
+import fcntl
 import json
 import os
+import re
+import shutil
 import signal
 import subprocess
 import sys
@@ -15,7 +18,7 @@ from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
-from chipshift.compiled.child import environment
+from chipshift.compiled.child import FOLDER, environment
 from chipshift.compiled.request import Request
 
 Progress = Callable[[str, float], None]
@@ -23,6 +26,8 @@ Progress = Callable[[str, float], None]
 TIMEOUT_S = 1800.0
 MEMORY_LIMIT_BYTES = 12 * 2**30
 POLL_S = 0.2
+SETTLED_S = 60.0
+"""Age from which on a folder that nobody holds is left over; a younger one may not be held yet."""
 
 
 def run(
@@ -33,13 +38,16 @@ def run(
     progress: Progress | None = None,
 ) -> dict[str, Any]:
     """The child's report; a crash, a kill, a time-out or a refusal is a report with a reason."""
-    with tempfile.TemporaryDirectory(prefix="chipshift-compile-") as folder:
+    remove_left_over()
+    with tempfile.TemporaryDirectory(prefix=FOLDER) as folder:
         report = Path(folder) / "report.json"
         errors = Path(folder) / "errors.txt"
+        phases = ["starting"]
         with errors.open("wb") as sink:
+            fcntl.flock(sink, fcntl.LOCK_EX)  # held by the child too: until both are gone
             child = _start(request, report, sink)
             try:
-                ended = _watch(child, timeout_s, memory_limit_bytes, progress)
+                ended = _watch(child, phases, timeout_s, memory_limit_bytes, progress)
             finally:
                 _stop(child)
                 if request.keep:
@@ -51,8 +59,18 @@ def run(
             "program": request.program,
             "mode": request.mode,
             "compiled": False,
-            "reason": ended or _last_words(child.returncode, errors),
+            "reason": ended or _last_words(child.returncode, errors, phases[-1]),
         }
+
+
+def remove_left_over() -> None:
+    """Remove what earlier compilations left that were killed together with their child."""
+    for errors in Path(tempfile.gettempdir()).glob(f"{FOLDER}*/errors.txt"):
+        with contextlib.suppress(OSError), errors.open("rb") as sink:  # another's, or in use
+            if time.time() - errors.stat().st_mtime < SETTLED_S:
+                continue
+            fcntl.flock(sink, fcntl.LOCK_EX | fcntl.LOCK_NB)
+            shutil.rmtree(errors.parent, ignore_errors=True)
 
 
 def _start(request: Request, report: Path, sink: Any) -> subprocess.Popen[str]:
@@ -83,12 +101,13 @@ def _start(request: Request, report: Path, sink: Any) -> subprocess.Popen[str]:
 
 def _watch(
     child: subprocess.Popen[str],
+    phases: list[str],
     timeout_s: float,
     memory_limit_bytes: int,
     progress: Progress | None,
 ) -> str | None:
-    """Wait for the child; the reason it was stopped, or None when it ended by itself."""
-    phases: list[str] = ["starting"]
+    """Wait for the child, adding its phases; the reason it was stopped, or None when it ended by
+    itself."""
 
     def listen() -> None:
         assert child.stdout is not None
@@ -102,7 +121,7 @@ def _watch(
         if progress is not None:
             progress(phases[-1], elapsed)
         if elapsed > timeout_s:
-            return f"timed out after {timeout_s:.0f} s while {phases[-1]}"
+            return f"timed out after {timeout_s:g} s while {phases[-1]}"
         held = resident_bytes(child.pid)
         if held > memory_limit_bytes:
             return (
@@ -144,14 +163,21 @@ def _stop(child: subprocess.Popen[str]) -> None:
                 pipe.close()
 
 
-def _last_words(code: int | None, errors: Path) -> str:
-    """What the compiler said before it died."""
-    lines = [
-        line.strip()
-        for line in errors.read_text("utf8", "replace").splitlines()
-        if "Check failed" in line or "Error" in line or "F0000" in line[:6]
-    ]
-    said = f": {lines[-1][:400]}" if lines else ""
+_FATAL = re.compile(r"^F\d{4} |Check failed")
+_RAISED = re.compile(r"^(\w+\.)*\w*(Error|Exception|Exit|Interrupt)\b")
+"""How the line begins with which Python ends a traceback."""
+
+
+def _last_words(code: int | None, errors: Path, phase: str) -> str:
+    """What the compiler said before it died. What libtpu logs as an error on every machine without
+    a TPU is not what ended it."""
+    lines = [line.strip() for line in errors.read_text("utf8", "replace").splitlines()]
+    last = next((line for line in reversed(lines) if _FATAL.search(line)), "") or next(
+        (line for line in reversed(lines) if _RAISED.match(line)), ""
+    )
+    said = f": {last[:400]}" if last else ""
+    if code == -signal.SIGKILL:  # by a person, or by the system
+        said = ", as when the machine has no memory left"
     if code is not None and code < 0:
-        return f"the compiler died of signal {signal.Signals(-code).name}{said}"
-    return f"the compiler's process ended with code {code}{said}"
+        return f"the compiler died of signal {signal.Signals(-code).name} while {phase}{said}"
+    return f"the compiler's process ended with code {code} while {phase}{said}"
