@@ -328,24 +328,27 @@ LAUNCH = (
 )
 
 
-def test_batches_in_conflict_are_told_by_their_keys(tmp_path: Path) -> None:
-    files = several(tmp_path, go__sh=LAUNCH, ds__json=DS.replace("BATCH", "100"))
-    # 4 sequences × 2 forwards = 8; of its multiples 96 and 104 are as near, and 96 is taken
-    expected = (
-        r"per_device_train_batch_size is 4 in .*go\.sh:1.*train_batch_size is 100 in .*ds\.json:1"
-        r".*96 being the nearest"
-    )
-    with pytest.raises(InputError, match=expected):
-        read_job(files)
-
-
-def test_a_batch_that_tells_other_devices_than_the_machine_has(tmp_path: Path) -> None:
-    files = several(tmp_path, go__sh=LAUNCH, ds__json=DS.replace("BATCH", "128"))
-    # 128 / (4 · 2) = 16 replicas on 8 devices, which would be 64 sequences
-    expected = (
-        r"dp=16 = 16 devices, but the job runs on .*8 devices.*train_batch_size is 128 in "
-        r".*ds\.json:1.*64 sequences a step is the nearest for 8 devices"
-    )
+@pytest.mark.parametrize(
+    ("batch", "expected"),
+    [
+        # 4 sequences × 2 forwards = 8; of its multiples 96 and 104 are as near, and 96 is taken
+        (
+            "100",
+            r"per_device_train_batch_size is 4 in .*go\.sh:1.*train_batch_size is 100 in "
+            r".*ds\.json:1.*96 being the nearest",
+        ),
+        # 128 / (4 · 2) = 16 replicas on 8 devices, which would be 64 sequences
+        (
+            "128",
+            r"dp=16 = 16 devices, but the job runs on .*8 devices.*train_batch_size is 128 in "
+            r".*ds\.json:1.*64 sequences a step is the nearest for 8 devices",
+        ),
+    ],
+)
+def test_batches_in_conflict_are_told_by_their_keys(
+    tmp_path: Path, batch: str, expected: str
+) -> None:
+    files = several(tmp_path, go__sh=LAUNCH, ds__json=DS.replace("BATCH", batch))
     with pytest.raises(InputError, match=expected):
         plan_on(read_job(files), "h100*8")
 

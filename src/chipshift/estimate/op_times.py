@@ -128,7 +128,6 @@ def _passes(kind: str, stack: Stack) -> tuple[Number, Number]:
 MASKED = ("dispatch", "combine")
 """Einsums of tokens with a mask (models/ops.py)."""
 
-
 MASK_PASSES = 1.5
 """Writes of a capacity mask: bf16 weights and their boolean copy; einsums count their reads."""
 

@@ -181,7 +181,6 @@ MODEL_WORDS = {
 }  # fmt: skip
 """What readers of launch scripts call a model's sizes."""
 
-
 MODEL_UNITS = {
     "": "elements", "heads": "heads", "kv_heads": "heads", "experts": "experts",
     "top_k": "experts", "matrices": "matrices", "vocab": "rows", "window": "keys",

@@ -47,7 +47,6 @@ the scores and their gradient anew: JAX's flash kernel, which PyTorch/XLA and, u
 MaxText called (layers/attentions.py). Splash attention can have one kernel for all (torch_xla
 experimental/splash_attention.py, sa_use_fused_bwd_kernel)."""
 
-
 SEPARATE = frozenset({("torch_xla", "flash"), ("maxtext", "pallas_flash")})
 """Stacks, and what a job's flags call that kernel there. MaxText's ``flash`` is splash today: one
 kernel for all under ``sa_use_fused_bwd_kernel``, false by default (configs/base.yml), and always

@@ -15,9 +15,9 @@ from chipshift.jobs.job import Given, Ignored, TrainJob
 from chipshift.jobs.overrides import Overrides
 from chipshift.jobs.readers.bridge_script import starts_bridge
 from chipshift.jobs.recognise import recognise
-from chipshift.jobs.settings import bears
 from chipshift.jobs.source import Source, load
 from chipshift.jobs.stated_model import stated_model
+from chipshift.jobs.unknown_keys import bears
 from chipshift.models.model import Model
 
 

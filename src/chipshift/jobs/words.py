@@ -82,11 +82,7 @@ def _optimizer(text: str, said: str) -> str:
 
 
 def _remat(text: str, said: str) -> str:
-    try:
-        parse_remat(text)
-    except InputError as error:
-        raise InputError(f"{said}: {error}") from None
-    return text
+    return _parsed(parse_remat, text, said)
 
 
 def _machine(text: str, said: str) -> str:
@@ -96,8 +92,13 @@ def _machine(text: str, said: str) -> str:
 
     if without_figures(text.strip().lower().partition("*")[0]):
         return text
+    return _parsed(parse_machine, text, said)
+
+
+def _parsed(parse: Callable[[str], object], text: str, said: str) -> str:
+    """The text as it is, once ``parse`` has taken it; its message begins with what was said."""
     try:
-        parse_machine(text)
+        parse(text)
     except InputError as error:
         raise InputError(f"{said}: {error}") from None
     return text

@@ -11,8 +11,9 @@ from jax.sharding import Mesh, NamedSharding
 from jax.sharding import PartitionSpec as P
 
 from chipshift.compiled.step.config import Config
-from chipshift.compiled.step.model import init, loss, tree
+from chipshift.compiled.step.model import loss
 from chipshift.compiled.step.sharding import BATCH, Weight, constrain
+from chipshift.compiled.step.weights import init, tree
 
 
 def param_specs(cfg: Config, *, zero: bool = False) -> Any:

@@ -17,7 +17,8 @@ from chipshift.compiled.writing.prune import PART, pruned
 from chipshift.compiled.writing.text import quoted
 
 PARTS = (
-    "config", "sharding", "remat_names", "remat", "attention", "moe", "model", "train_step",
+    "config", "sharding", "remat_names", "remat", "attention", "moe", "weights", "model",
+    "train_step",
 )  # fmt: skip
 """In the order that a reader, and Python, needs them."""
 

@@ -10,7 +10,7 @@ from chipshift.jobs.context import Context
 from chipshift.jobs.draft import Draft
 from chipshift.jobs.dtypes import dtype_of
 from chipshift.jobs.job import Given
-from chipshift.jobs.readers.hf_args import put_fsdp, take
+from chipshift.jobs.readers.hf_sharding import put_fsdp, take
 from chipshift.jobs.readers.parallelism_config import put_parallelism
 from chipshift.jobs.readers.yaml_sheet import yaml_sheet
 from chipshift.jobs.settings import Setting, Sheet, as_boolean

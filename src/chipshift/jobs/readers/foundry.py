@@ -15,7 +15,8 @@ from chipshift.jobs.job import Given
 from chipshift.jobs.readers import deepspeed
 from chipshift.jobs.readers.config_model import put_config_model
 from chipshift.jobs.readers.foundry_mpt import put_mpt
-from chipshift.jobs.readers.hf_args import put_fsdp, put_model
+from chipshift.jobs.readers.hf_args import put_model
+from chipshift.jobs.readers.hf_sharding import put_fsdp
 from chipshift.jobs.readers.optimizer_name import put_optimizer_named
 from chipshift.jobs.readers.yaml_sheet import yaml_sheet
 from chipshift.jobs.settings import Setting, Sheet

@@ -13,7 +13,7 @@ from chipshift.jobs.dtypes import dtype_of
 from chipshift.jobs.job import Given
 from chipshift.jobs.near_value import FSDP_WORDS, refuse_near
 from chipshift.jobs.readers.adapter_keys import put_adapters
-from chipshift.jobs.readers.hf_args import deepspeed_file
+from chipshift.jobs.readers.hf_sharding import deepspeed_file
 from chipshift.jobs.readers.optimizer_name import put_optimizer_named
 from chipshift.jobs.readers.ray_train import put_workers
 from chipshift.jobs.settings import Setting, Sheet

@@ -14,29 +14,20 @@ from chipshift.jobs.context import Context
 from chipshift.jobs.draft import Draft
 from chipshift.jobs.dtypes import read_dtype
 from chipshift.jobs.job import Given, Ignored
-from chipshift.jobs.launch import Launch, put_environment, read_launch
 from chipshift.jobs.near_value import near_text, refuse_near
 from chipshift.jobs.readers import primus
 from chipshift.jobs.readers.config_model import put_config_model
 from chipshift.jobs.readers.hf_args import put_model_named
+from chipshift.jobs.readers.maxtext_command import command_sheet
 from chipshift.jobs.readers.maxtext_experts import put_capacity
 from chipshift.jobs.readers.maxtext_mesh import put_axes, put_batch
 from chipshift.jobs.readers.maxtext_remat import POLICIES, TENSOR, custom_policy
-from chipshift.jobs.readers.megatron_flags import UNTRAINED, say_untrained
 from chipshift.jobs.readers.optimizer_name import put_optimizer_named
 from chipshift.jobs.readers.teacher import put_teacher
 from chipshift.jobs.readers.yaml_sheet import yaml_sheet
 from chipshift.jobs.settings import Setting, Sheet, unset_names, wrong
-from chipshift.jobs.shell.values import Field
 from chipshift.jobs.source import Source
 
-_PAIR = re.compile(r"([a-z][a-z0-9_]*)=(.*)$", re.S)
-TELLTALES = frozenset(
-    {
-        *("per_device_batch_size", "ici_fsdp_parallelism", "max_target_length", "remat_policy"),
-        *("model_name", "ici_tensor_parallelism", "dcn_data_parallelism", "run_name"),
-    }
-)
 NAMES = {
     "deepseek3-671b": "deepseek-v3",
     "deepseek2-236b": "deepseek-v2",
@@ -45,10 +36,6 @@ NAMES = {
 }
 """MaxText's names of models that nobody else uses."""
 
-TASK = re.compile(r"(base|sft|dpo|grpo|rl|distill)[\w-]*\.ya?ml$")
-"""MaxText's own files of a task, whose model the command names."""
-TUNES = {"sft": "use_sft", "dpo": "use_dpo"}
-"""What those files set (MaxText, configs/sft.yml, configs/dpo.yml and configs/post_train/)."""
 
 FAMILIES = {
     "llama2": "llama",
@@ -67,7 +54,7 @@ def read(source: Source, context: Context) -> Draft:
     if re.search(r"\b[a-z_]+=", source.text) and not re.search(
         r"^[a-z_]+[ \t]*:", source.text, re.M
     ):
-        sheet = _command(source, context, draft)
+        sheet = command_sheet(source, context, draft)
     else:
         sheet = _of_primus(yaml_sheet(source, context, draft), context)
     if "weights_dtype" in sheet.settings and "activations_dtype" in sheet.settings:
@@ -101,102 +88,6 @@ def _of_primus(sheet: Sheet, context: Context) -> Sheet:
     primus.note_absent(module, sheet.draft)
     primus.note_defaults(module, sheet.draft, frozenset({"weight_dtype"}))
     return Sheet(settings, sheet.draft)
-
-
-def _command(source: Source, context: Context, draft: Draft) -> Sheet:
-    """The command with the most of MaxText's keys."""
-    launch = read_launch(source, context)
-    best: dict[str, Setting] = {}
-    rank, started = (False, 0), ([""], 0)
-    for command in launch.found.commands:
-        settings = _pairs(command.words, source.path)
-        words = [part for word in command.words for part in word.plain.split()]
-        count = len(set(settings) & TELLTALES)
-        own = (count > 1 and _trains(words), count)  # one that trains before one that decodes
-        if count and own > rank:
-            best, rank, started = settings, own, (words, command.line)
-    if not best:
-        raise InputError(
-            f"{source.path} starts no command with MaxText's key=value settings; expected one, or "
-            "--set for the variable that leads to it"
-        )
-    say_untrained(draft, *started)
-    best = {**_config(draft, context, *started, "model_name" in best), **best}
-    for key in list(context.overrides.given):
-        if key in TELLTALES or key in best or key.startswith(("ici_", "dcn_")):
-            best[key] = Setting(context.overrides.given[key], "--set", None)
-            context.overrides.used.add(key)
-    _cluster(draft, launch)
-    put_environment(draft, launch)
-    return Sheet(best, draft)
-
-
-def _config(
-    draft: Draft, context: Context, words: list[str], line: int, named: bool
-) -> dict[str, Setting]:
-    """The settings of the command's own YAML where it is given beside; else said to be missing."""
-    path = next((word for word in words if word.endswith((".yml", ".yaml"))), "")
-    name = path.rsplit("/", 1)[-1]
-    if not path:
-        return {}
-    if (beside := context.neighbour(path)) is not None:
-        return yaml_sheet(beside, context, draft).settings
-    task = TASK.match(name)
-    if task and task[1] == "base":
-        return {}
-    why = "not among the files given: base.yml's values stand for what the command leaves out"
-    tunes = TUNES.get(task[1]) if task else None
-    why += f", but for {tunes}=true, which MaxText's file of that name sets" if tunes else ""
-    draft.ignored.append(Ignored(name, draft.file, line or None, True, why))
-    if not task and not named and not context.model_named:
-        draft.wanted_model = f"the model of {path}, a file not given here"
-    return {tunes: Setting(True, draft.file, line or None)} if tunes else {}
-
-
-def _trains(words: list[str]) -> bool:
-    """No program among the words that decodes, serves or converts."""
-    return not any(UNTRAINED.search(word) for word in words)
-
-
-def _pairs(words: tuple[Field, ...], file: str) -> dict[str, Setting]:
-    from chipshift.jobs.launch import Unset
-
-    found: dict[str, Setting] = {}
-    for word in words:
-        for piece in word.plain.split():
-            if match := _PAIR.match(piece):
-                value: str = match.group(2).strip("'\"")
-                if word.unknown:
-                    value = Unset(Field(value, 0).shown, word.unknown)
-                    if "\ue000" not in match.group(2):
-                        value = str(match.group(2))
-                found[match.group(1)] = Setting(value, file, word.line or None)
-    return found
-
-
-def _cluster(draft: Draft, launch: Launch) -> None:
-    """``xpk workload create --tpu-type=v6e-256 --num-slices=2``."""
-    options = dict(launch.options)
-    for command in launch.found.commands:
-        if any(word.plain.rsplit("/", 1)[-1] in ("xpk", "xpk.py") for word in command.words):
-            for word in command.words:
-                if match := re.match(r"--(tpu-type|device-type|num-slices)=(.+)$", word.plain):
-                    options[match.group(1)] = Field(match.group(2), word.line, word.soft)
-    kind = options.get("tpu-type") or options.get("device-type")
-    if kind is None or kind.unknown:
-        return
-    slices = options.get("num-slices")
-    count = slices.plain if slices is not None and slices.plain.isdecimal() else "1"
-    name = kind.plain if count == "1" else f"{kind.plain}*{count}"
-    try:
-        from chipshift.machines.names import parse_machine
-
-        machine = parse_machine(name)
-    except InputError as error:
-        draft.note("machine", name, f"not read: {error}")
-        return
-    draft.put("machine", Given(machine.name, draft.file, kind.line))
-    draft.put("devices", Given(machine.devices, draft.file, kind.line))
 
 
 def _model(sheet: Sheet, context: Context) -> None:

@@ -11,7 +11,6 @@ import re
 from chipshift.errors import InputError
 from chipshift.jobs.context import Context
 from chipshift.jobs.draft import Draft
-from chipshift.jobs.dtypes import read_dtype
 from chipshift.jobs.job import Given
 from chipshift.jobs.launch import (
     Launch,
@@ -22,13 +21,13 @@ from chipshift.jobs.launch import (
     read_launch,
     unsettled,
 )
-from chipshift.jobs.near_value import near_text
 from chipshift.jobs.overrides import Overrides
-from chipshift.jobs.plan import of_some
 from chipshift.jobs.readers.megatron_context import put_exchange
 from chipshift.jobs.readers.megatron_deepspeed import translate
 from chipshift.jobs.readers.megatron_flags import put_flags, put_ignored, say_untrained
 from chipshift.jobs.readers.megatron_model import build
+from chipshift.jobs.readers.megatron_precision import put_precision
+from chipshift.jobs.readers.megatron_remat import put_remat
 from chipshift.jobs.readers.megatron_stages import put_stages
 from chipshift.jobs.readers.optimizer_name import put_optimizer_named
 from chipshift.jobs.settings import Setting, Sheet
@@ -51,14 +50,6 @@ BERT_TASKS = ("MNLI", "QQP", "RACE", "ICT-ZEROSHOT-NQ", "RETRIEVER-EVAL", "RET-F
 """``--task`` of Megatron-LM's tasks/main.py, which fine-tunes a BERT for them."""
 
 QUIET_NAMES = re.compile(r"WANDB|TOKEN|KEY|LOG|DEBUG|PATH|DIR|PROFILE|CKPT")
-BF16_WHY = (
-    "Megatron keeps bf16 weights, fp32 main gradients, fp32 master weights and fp32 moments "
-    "under --bf16"
-)
-FSDP2_WHY = (
-    "Megatron shards by PyTorch's fully_shard without a mixed-precision policy: gradients are "
-    "reduced and kept as the weights are"
-)
 
 
 def read(source: Source, context: Context) -> Draft:
@@ -105,8 +96,8 @@ def fill(sheet: Sheet, model_named: bool, framework: str = "Megatron-LM") -> Non
     _padding(sheet)
     _batch(sheet)
     _data_parallel(sheet)
-    _remat(sheet)
-    _precision(sheet)
+    put_remat(sheet)
+    put_precision(sheet)
     _optimizer(sheet)
     put_flags(sheet)
     put_ignored(sheet)
@@ -271,131 +262,6 @@ def _data_parallel(sheet: Sheet) -> None:
     draft.put("optimizer_sharding", Given(kind, draft.file, line))
     if (draft.get("cp") or 1) > 1 and kind != "none":
         draft.note("optimizer sharding over cp", "yes", "Megatron shards it over dp × cp")
-
-
-MODULES = {
-    "core_attn": {"attention"},
-    "layernorm": {"attention_norm", "mlp_norm"},
-    "moe_act": {"activation"},
-    "mlp": {"up", "activation"},
-    "moe": {"up", "activation"},
-    "shared_experts": {"activation"},
-    "mla_up_proj": {"qkv"},
-}
-"""What each of --recompute-modules runs again, in the words of parallel/remat.py."""
-
-KEPT = ("attention_norm", "qkv", "attention", "out_proj", "mlp_norm", "up", "activation")
-
-
-def _remat(sheet: Sheet) -> None:
-    draft = sheet.draft
-    granularity = sheet.text(
-        "recompute-granularity", into="rematerialisation", choices=("full", "selective")
-    )
-    short = sheet.boolean("recompute-activations", into="selective")
-    old = sheet.boolean("checkpoint-activations", into="full")  # before selective there was this
-    methods = ("recompute-method", "activations-checkpoint-method")
-    method = sheet.text(*methods, into="which layers", choices=("uniform", "block"))
-    if granularity is None and ((old and old.value) or methods[1] in sheet.settings):
-        given = old or method
-        granularity = Given("full", given.file, given.line) if given else None
-    count = sheet.integer("recompute-num-layers", into="layers", low=0, high=10**6)
-    modules = sheet.strings("recompute-modules", into="what is recomputed")
-    stated = granularity or short
-    if stated is None:
-        draft.assume("remat", "none", "no --recompute-granularity is given")
-        return
-    if granularity is not None and granularity.value == "full":
-        _full(draft, granularity, method.value if method else "uniform", count)
-        return
-    remat = "selective"
-    if modules is not None and modules.value and modules.value != ["core_attn"]:
-        again = set().union(*(MODULES.get(name, set()) for name in modules.value))
-        remat = "custom:saved=" + "+".join(name for name in KEPT if name not in again)
-    draft.put("remat", Given(remat, stated.file, stated.line))
-
-
-def _full(draft: Draft, stated: Given[str], method: str, count: Given[int] | None) -> None:
-    """``block`` recomputes that many layers of each (virtual) stage, ``uniform`` all of them."""
-    remat = "full"
-    model = draft.get("model")
-    if method == "block" and count is not None and model is not None:
-        chunks = (draft.get("pp") or 1) * (draft.get("vpp") or 1)
-        remat = of_some("full", count.value, max(model.n_layers // chunks, 1))
-    draft.put("remat", Given(remat, stated.file, stated.line))
-
-
-def _precision(sheet: Sheet) -> None:
-    draft = sheet.draft
-    half = sheet.boolean("bf16", into="bf16 weights and matmuls")
-    fp16 = sheet.boolean("fp16", into="fp16 weights and matmuls")
-    low = half or fp16
-    dtype = "bf16" if half else "fp16" if fp16 else "fp32"
-    draft.put("compute", Given(dtype, draft.file, low.line if low else None))
-    why = BF16_WHY if low else "Megatron's default without --bf16 or --fp16 is fp32"
-    draft.assume("weights", dtype, why)
-    draft.assume("master", "fp32" if low else "none", why)
-    _gradients(sheet, dtype, why)
-    for field, key in (("moments", "exp-avg-dtype"), ("master", "main-params-dtype")):
-        draft.put(field, read_dtype(sheet, key, into=field))
-    draft.assume("moments", "fp32", why)
-    _eight_bit(sheet)
-
-
-def _gradients(sheet: Sheet, dtype: str, why: str) -> None:
-    draft = sheet.draft
-    sheet.boolean("accumulate-allreduce-grads-in-fp32", into="fp32 gradients")
-    narrow = sheet.boolean("grad-reduce-in-bf16", into="gradients reduced in bf16")
-    if any(flag.kind == "torch_fsdp2" for flag in draft.flags) and dtype != "fp32":
-        draft.assume("gradients", dtype, FSDP2_WHY)
-        draft.assume("reduce", dtype, FSDP2_WHY)
-    wide = "accumulate-allreduce-grads-in-fp32" in sheet.settings
-    main = read_dtype(
-        sheet, "main-grads-dtype", "megatron-fsdp-main-grads-dtype", into="dtype of main gradients"
-    )
-    kept = "fp16" if dtype == "fp16" and not wide else "fp32"
-    if narrow:
-        draft.put("gradients", Given("bf16", narrow.file, narrow.line))
-        draft.put("reduce", Given("bf16", narrow.file, narrow.line))
-    elif main:
-        draft.put("gradients", Given(main.value, main.file, main.line))
-        draft.assume("reduce", main.value, "as the main gradients")
-    moved = read_dtype(
-        sheet, "megatron-fsdp-grad-comm-dtype", into="dtype of the gradient reduction"
-    )
-    if moved:
-        draft.put("reduce", Given(moved.value, moved.file, moved.line))
-    draft.assume("gradients", kept, why)
-    draft.assume("reduce", kept, why)
-
-
-FP8_RECIPES = ("tensorwise", "delayed", "mxfp8", "blockwise", "custom")
-"""NVIDIA, Megatron-LM, arguments.py, ``--fp8-recipe``, 2026-12."""
-
-
-def _eight_bit(sheet: Sheet) -> None:
-    """fp8 and fp4 matmuls through Transformer Engine; weights stay bf16 unless kept so.
-
-    MXFP8's are gathered in bf16 (estimate/narrow_weights.py).
-    """
-    draft = sheet.draft
-    keys = ("fp8-format", "fp8", "fp8-e4m3", "fp8-hybrid")
-    form = near_text(sheet, *keys, into="fp8 matmuls", known=("e4m3", "hybrid"))
-    recipe = near_text(sheet, "fp8-recipe", into="fp8 recipe", known=FP8_RECIPES)
-    four = sheet.text("fp4-format", "fp4", into="fp4 matmuls")
-    gathered = sheet.boolean("fp8-param-gather", "fp8-param", into="weights kept in fp8")
-    if four is not None:
-        draft.put("compute", Given("fp4", four.file, four.line))
-        draft.flag("fp8_recipe", "--fp4-format", four.value, four.line)
-    elif form is not None:
-        draft.put("compute", Given("fp8", form.file, form.line))
-        shown = f"{form.value} {recipe.value if recipe else 'delayed'}"
-        draft.flag("fp8_recipe", "--fp8-format", shown, form.line)
-        if gathered and gathered.value:
-            kind = recipe.value if recipe else "delayed"
-            draft.flag("fp8_params", "--fp8-param-gather", kind, gathered.line)
-            sent = "bf16" if "mx" in kind.lower() else "fp8"
-            draft.put("gather", Given(sent, gathered.file, gathered.line))
 
 
 def _optimizer(sheet: Sheet) -> None:

@@ -25,7 +25,8 @@ from chipshift.jobs.launch import (
 from chipshift.jobs.python_values import Absent
 from chipshift.jobs.readers import deepspeed_chat
 from chipshift.jobs.readers.accelerate_command import launched
-from chipshift.jobs.readers.hf_args import LENGTHS, MODELS, fill, put_ignored, stack_of, take
+from chipshift.jobs.readers.hf_args import LENGTHS, MODELS, fill, put_ignored, stack_of
+from chipshift.jobs.readers.hf_sharding import take
 from chipshift.jobs.readers.own_words import hoist, put_own_words, put_trl_defaults
 from chipshift.jobs.readers.preference_keys import put_configured, put_program
 from chipshift.jobs.readers.ray_train import put_workers, take_workers

@@ -1,0 +1,107 @@
+"""What the Trainer shards: ``fsdp``, ``fsdp_config``, ``deepspeed`` and ``zero_stage``.
+
+Keys and defaults: as in hf_args.py.
+"""
+
+from __future__ import annotations
+
+import re
+
+from chipshift.jobs.context import Context
+from chipshift.jobs.draft import Draft, join
+from chipshift.jobs.job import Given
+from chipshift.jobs.near_value import FSDP_WORDS, refuse_near
+from chipshift.jobs.readers import deepspeed
+from chipshift.jobs.settings import Setting, Sheet, as_boolean
+
+
+def put_sharding(sheet: Sheet, context: Context) -> None:
+    """``fsdp``, ``deepspeed`` or neither (DDP)."""
+    draft = sheet.draft
+    found = sheet.raw("fsdp")
+    if found is not None and found[1].value not in (None, "", [], False):
+        key, setting = found
+        sheet.record(key, setting, "FSDP")
+        words = (
+            " ".join(map(str, setting.value))
+            if isinstance(setting.value, list)
+            else str(setting.value)
+        )
+        put_fsdp(draft, words, setting)
+    _fsdp_config(sheet)
+    named = sheet.raw("deepspeed")
+    if named is not None and named[1].value not in (None, "", False):
+        deepspeed_file(sheet, context, *named)
+    stage = sheet.integer("zero_stage", into="ZeRO stage", low=0, high=3)
+    if stage is not None:
+        kind = ("ddp", "zero1", "zero2", "fsdp")[stage.value]
+        draft.put("sharding", Given(kind, stage.file, stage.line))
+        draft.put("engine", Given("deepspeed", stage.file, stage.line))
+    draft.assume("sharding", "ddp", "neither FSDP nor DeepSpeed is named: replicas hold it all")
+
+
+def put_fsdp(draft: Draft, words: str, setting: Setting) -> None:
+    """``full_shard auto_wrap``, ``HYBRID_SHARD``, ``1`` ... as a kind of sharding."""
+    lowered = words.lower()
+    for word in words.split():
+        refuse_near("FSDP's sharding", Setting(word, setting.file, setting.line), FSDP_WORDS)
+    kind = "fsdp"
+    if "hybrid" in lowered:
+        kind = "hybrid"
+    elif "shard_grad_op" in lowered or re.fullmatch(r"\s*2\s*", lowered):
+        kind = "zero2"
+    elif "no_shard" in lowered or re.fullmatch(r"\s*3\s*", lowered):
+        kind = "ddp"
+    draft.put("sharding", Given(kind, setting.file, setting.line))
+    draft.put("engine", Given("fsdp", setting.file, setting.line))
+    if "offload" in lowered:
+        draft.flag("cpu_offload", "fsdp", words, setting.line)
+
+
+def _fsdp_config(sheet: Sheet) -> None:
+    draft = sheet.draft
+    for key in list(sheet.settings):
+        if not key.startswith("fsdp_config."):
+            continue
+        short = key.split(".", 1)[1].removeprefix("fsdp_")
+        setting = sheet.settings[key]
+        if short in ("activation_checkpointing",) and as_boolean(setting.value):
+            sheet.raw(key)
+            sheet.record(key, setting, "rematerialisation")
+            draft.put("remat", Given("full", setting.file, setting.line))
+        elif short in ("sharding_strategy", "reshard_after_forward"):
+            sheet.raw(key)
+            sheet.record(key, setting, "what is sharded")
+            if short == "sharding_strategy":
+                put_fsdp(draft, str(setting.value), setting)
+            elif as_boolean(setting.value) is False:
+                draft.put("sharding", Given("zero2", setting.file, setting.line))
+        elif short in ("offload_params",) and as_boolean(setting.value):
+            sheet.raw(key)
+            sheet.record(key, setting, "flag: cpu_offload")
+            draft.flag("cpu_offload", key, "true", setting.line)
+
+
+def deepspeed_file(sheet: Sheet, context: Context, key: str, setting: Setting) -> None:
+    """A DeepSpeed file is read where it was given beside; else its name must do."""
+    draft = sheet.draft
+    sheet.record(key, setting, "flag: deepspeed")
+    draft.flag("deepspeed", key, setting.value, setting.line)
+    draft.put("engine", Given("deepspeed", setting.file, setting.line))
+    path = str(setting.value)
+    beside = context.neighbour(path)
+    if beside is not None:
+        take(draft, deepspeed.read(beside, context))
+        return
+    match = re.search(r"(?:zero|stage|z)[-_]?([0-3])", path.lower())
+    stage = int(match.group(1)) if match else 2
+    why = f"told from the name {path}" if match else f"give {path} too for its stage"
+    draft.assume("sharding", ("ddp", "zero1", "zero2", "fsdp")[stage], why)
+    if "offload" in path.rsplit("/", 1)[-1].lower():
+        draft.flag("cpu_offload", key, setting.value, setting.line)
+        draft.note("offload", "on the device", f"{why}; the host's part is not modelled")
+
+
+def take(draft: Draft, other: Draft) -> None:
+    """Another file's statements into this draft; what the file itself states wins."""
+    join([draft, other])

@@ -1,0 +1,49 @@
+"""Keys that no reader knows: whether one is a known key misspelt, or bears on the numbers."""
+
+from __future__ import annotations
+
+import difflib
+import re
+from collections.abc import Iterable
+from typing import Any
+
+MOST_KEYS = 20_000
+"""Keys that are compared with known ones for a slip; no file written by hand has a tenth of it."""
+
+BEARING = re.compile(
+    r"parallel|shard|recompute|remat(?!ch)|checkpointing|fp8|fp4|quanti[sz]|precision|dtype|offload|"
+    r"muon|galore|zero_stage|micro_?batch|batch_size|sequence_len|seq_len|max_length|vocab_size|"
+    r"expert|lora|freeze|frozen|num_layers|n_layers?$|hidden_(?:size|dim)|num_heads|n_heads?$|"
+    r"ulysses|ring_attn|head_type|sparse|prun|distill|_kt$|memory_efficient|accumulat"
+)
+"""Words in the name of a key that bears on time or memory, whatever framework made it up."""
+
+PASSING = re.compile(
+    r"eval|valid|val_|test|infer|generat|sampl|rollout|vllm|save|saving|log|data|tokeniz|export|"
+    r"init|_lr|lr_|learning|reward|aux_loss|dropout|alpha|path|dir$|name$|checkpoints?\."
+)
+"""Words of keys that bear on evaluation, data, checkpoints and the like instead."""
+
+
+def bears(key: str, value: Any) -> bool:
+    """Whether an unknown key's name says that it bears on time or memory, and it is on.
+
+    A fork's own ``use_muon`` or ``sequence_parallel_size`` must not pass for a key of logging.
+    """
+    off = str(value).lower() in ("false", "none", "off", "no", "", "0", "1", "[]", "{}")
+    name = key.replace("-", "_")
+    return not off and bool(BEARING.search(name)) and not PASSING.search(name)
+
+
+def misspelt(key: str, known: Iterable[str]) -> str:
+    """The known key that this one is a likely misspelling of, or "".
+
+    Close to nine letters in ten, and with as many words or the same ones run together
+    (``micro_batchsize``): ``lr_decay_style`` is not a misspelt ``lr_decay``.
+    """
+    words, letters = len(re.split(r"[_.-]", key)), re.sub("[_-]", "", key)
+    alike = [k for k in known if abs(len(k) - len(key)) <= 2]
+    alike = [k for k in alike if len(re.split(r"[_.-]", k)) == words
+             or re.sub("[_-]", "", k) == letters]  # fmt: skip
+    close = difflib.get_close_matches(key, alike, n=1, cutoff=0.9)
+    return close[0] if close else ""
