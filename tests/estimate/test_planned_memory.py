@@ -304,3 +304,22 @@ def test_experts_without_expert_parallelism_tp_and_cp_together_do_not_fit() -> N
     plan = Plan(fsdp=128, tp=2, cp=2, microbatch=32, remat="full")
     held = memory("deepseek-v3", "v7x:4x8x8", 4096, plan)
     assert held["total"] > 94.8 * 2**30
+
+
+LLAMA_13B = 40 * (4 * 5120**2 + 3 * 5120 * 13_824 + 2 * 5120) + 2 * 32_000 * 5120 + 5120
+
+
+def test_over_slices_one_or_two_sequences_have_their_layers_inputs_turned() -> None:
+    """The same tokens as two sequences and as four: 40 inputs of 8,192 x 5,120 in bf16 once more,
+    and no fp32 gradients of a microbatch beside the sums, cut over 16."""
+    two = Plan(dp=2, fsdp=16, microbatch=2, accumulation=2, remat="full")
+    four = replace(two, microbatch=4)
+    turned = memory("llama-2-13b", "v6e:4x4*2", 4096, two)["activations"]
+    as_left = memory("llama-2-13b", "v6e:4x4*2", 2048, four)["activations"]
+    more = 40 * 8192 * 5120 * 2 - LLAMA_13B * 4 / 16
+    assert turned - as_left == pytest.approx(more)
+    # in one slice, and on v5p, they stand as they were left
+    for machine, plan in (("v6e:4x8", two), ("v5p:2x2x4*2", two)):
+        once = memory("llama-2-13b", machine, 4096, plan)["activations"]
+        again = memory("llama-2-13b", machine, 2048, replace(plan, microbatch=4))["activations"]
+        assert once == pytest.approx(again)

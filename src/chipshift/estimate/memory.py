@@ -29,6 +29,7 @@ from chipshift.estimate.planned import (
     head_held,
     heads_at_loss,
     in_tiles,
+    inputs_turned,
     logit_bytes,
     reduced_whole,
 )
@@ -198,6 +199,7 @@ def _activations(s: Setting, c: Columns, choice: Choice, policy: Policy, w: Any,
     if at.working:
         own = rename(at.working.around + at.working.feed_forward, "layer_backward_bytes")
         stored = stored + own
+        stored = plus(stored, _turned(s, c, choice, w.tokens, at))
     elif at.moment.backward:
         stored = stored + layer_working_bytes(s, policy, w)
     if at.planned and at.moment.loss:
@@ -207,6 +209,28 @@ def _activations(s: Setting, c: Columns, choice: Choice, policy: Policy, w: Any,
         if float(plain(s.stack.layer_moments)) > 0:
             stored = stored + gathered_at_loss(w.tokens, s.model.d_model, w.sp)
     return rename(stored, f"{at.name}_activations_bytes")
+
+
+def _turned(s: Setting, c: Columns, choice: Choice, tokens: Number, at: _Place) -> Number:
+    """Bytes more where the layers' inputs are turned. XLA then takes the first layer's backward
+    pass out of the loop: beside what the loss leaves, and before the other layers' gradients are
+    made, of which over several microbatches only the sums stand then."""
+    turned = inputs_turned(s, c, tokens * s.model.d_model, at.counts)
+    if absent(turned):
+        return 0.0
+    each = _own_gradient_bytes(s, c, choice)
+    made = state("gradients_made", at.params, each, held_cuts(s, c, choice).gradients)
+    left = head_held(s, c, weight_cuts(c)[0], tokens)
+    apart = np.where(c.accumulation > 1, made, np.minimum(made, left))
+    return rename(np.where(turned > 0, turned - apart, 0.0), "inputs_turned_bytes")
+
+
+def _own_gradient_bytes(s: Setting, c: Columns, choice: Choice) -> Number:
+    """Bytes a parameter of one microbatch's gradients: with one fp32 copy of the weights, those of
+    the bf16 ones that it reads."""
+    b = s.bytes
+    own = np.where(c.dp > 1, b.gathered, b.gradients) if one_copy(s, choice) else b.gradients
+    return own * s.trainable
 
 
 def _logits(s: Setting, c: Columns, tokens: Number, at: _Place) -> Number:

@@ -26,6 +26,9 @@ Number = Any
 WIDE = 64
 """Devices that share a weight from which libtpu moves it by all-reduces (docs/compile.md)."""
 
+TURNED_SEQUENCES = 2
+"""Sequences of a device up to which layers' inputs are turned (``turned_inputs``)."""
+
 
 @dataclass(frozen=True)
 class Moment:
@@ -106,6 +109,18 @@ def head_held(s: Setting, c: Columns, shards: Number, tokens: Number) -> Number:
 def crosses_slices(s: Setting) -> bool:
     """Whether dp runs over the network between slices."""
     return any(level.kind == "dcn" for level in s.machine.fabric)
+
+
+def inputs_turned(s: Setting, c: Columns, stream: Number, layers: list[Number]) -> Number:
+    """Bytes of the layers' inputs once more in the backward pass, turned to another layout;
+    ``stream``: elements of one. 0.0 where nothing turns them."""
+    copies = s.stack.turned_inputs
+    alike = len(s.model.layers) == 1
+    if not (float(plain(copies)) and crosses_slices(s) and alike):
+        return 0.0
+    each = memory.stored_activation_bytes(stream * copies, sum(layers), 1.0, 1.0)
+    few = (c.microbatch <= TURNED_SEQUENCES) & (c.tp == 1)
+    return rename(np.where(few, each, 0.0), "turned_bytes")
 
 
 def heads_at_loss(s: Setting, c: Columns, shards: Number) -> Number:

@@ -119,6 +119,9 @@ class Stack:
         hybrid_heads: copies more of the gathered head at the loss under hybrid sharding.
         unwindowed_shards: devices up to which a weight that they share is not windowed.
         apart_logit_bytes_held: the same where dp crosses slices or sequences are cut too (cp).
+        turned_inputs: copies more of the layers' inputs through their backward pass, which reads
+            them in another layout than the forward pass left them in, where dp crosses slices and
+            a device has one sequence or two, whole or cut over cp.
         wide_logits_share: logits above this share of the usable memory are not held where 64
             devices or more share the head.
         wide_logit_bytes_held: bytes of a logit through the layers' backward pass where 64 devices
@@ -225,6 +228,7 @@ class Stack:
     wide_logit_bytes_held: float = 0.0
     wide_logits_share: float = 0.0
     apart_logit_bytes_held: float = 0.0
+    turned_inputs: float = 0.0
     wide_heads: float = 0.0
     fragmentation: float = 0.05
     context_bytes: float = 1.0e9
