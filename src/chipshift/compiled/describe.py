@@ -58,10 +58,11 @@ def block(model: Model, layer: Layer) -> Block:
         InputError: the layer has no causal self-attention.
     """
     a = layer.attention
-    if a is None or not a.causal or a.kv_from != "self":
+    own = a is not None and not (a.kv_shared or a.values_are_keys or a.o_rank is not None)
+    if a is None or not own or not a.causal or a.kv_from != "self":
         raise InputError(
             f"model {model.name}: the compiled step is a causal decoder and cannot build a layer "
-            "with other than causal self-attention"
+            "with other than causal self-attention over keys and values of its own"
         )
     latent = a.kv_lora_rank is not None
     qkv_bias = a.heads * a.head_dim + a.kv_heads * (a.head_dim + a.v_head_dim)

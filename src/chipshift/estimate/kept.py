@@ -28,9 +28,10 @@ def kept_by_layer(layer: Layer, d_model: Number, cut: Cut, ops: list[Op], stack:
     stream = cut.tokens * d_model / cut.sp
     sizes: dict[str, Number] = {"block_input": stream}
     by_name = {op.name: op for op in ops}
-    if layer.attention is not None:
+    attends = layer.cross if layer.attention is None else layer.attention
+    if attends is not None:
         a = by_name["attention"]
-        latent = _latent(layer.attention, cut.tokens)
+        latent = _latent(attends, cut.tokens)
         wide, v_wide = a.head_dim, a.v_head_dim
         if float(plain(stack.head_lanes)) > 1:
             wide = rename(roof.padded(wide, stack.head_lanes), "stored_head_dim")

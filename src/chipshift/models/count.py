@@ -118,12 +118,31 @@ def mlp_params(d_model: int, width: int, matrices: int) -> int:
     return matrices * d_model * width
 
 
+@formula(unit="parameters", source="DeepSeek-V4 report 2026: the output by groups of heads")
+def grouped_output_params(
+    d_model: int, heads: int, v_head_dim: int, o_rank: int, o_groups: int
+) -> int:
+    """H·v·r down (each group of heads to its own latent of r) and g·r·D up."""
+    return o_rank * (heads * v_head_dim + o_groups * d_model)
+
+
 def attention_params(attention: Attention, d_model: int) -> int:
     """Parameters of the matrices of attention; biases and norms are counted apart."""
     a = attention
+    if a.o_rank is not None and a.q_lora_rank is not None:
+        queries = latent_query_params(d_model, a.heads, a.head_dim, a.q_lora_rank)
+        keys = query_params(d_model, a.kv_heads, a.head_dim)
+        return (
+            queries
+            + keys
+            + grouped_output_params(d_model, a.heads, a.v_head_dim, a.o_rank, a.o_groups)
+        )
     if a.kv_lora_rank is None or a.qk_rope_head_dim is None:
         kv_heads = 0 if a.kv_shared else a.kv_heads
         d_kv = d_model if a.kv_input is None else a.kv_input
+        if a.values_are_keys and not a.kv_shared:
+            both = query_params(d_kv, kv_heads, a.head_dim)
+            return both + gqa_params(d_model, a.heads, 0, a.head_dim, a.v_head_dim, d_kv)
         return gqa_params(d_model, a.heads, kv_heads, a.head_dim, a.v_head_dim, d_kv, a.gate_params)
     queries = (
         query_params(d_model, a.heads, a.head_dim)

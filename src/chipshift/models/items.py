@@ -124,7 +124,8 @@ def _layer(
     for projection in layer.projections:
         yield _projection(part, projection, tokens)
     if layer.cross is not None:
-        yield from _cross(part, layer.cross, d_model, tokens, memory)
+        reads = tokens if layer.cross.kv_from == "self" else count.get(layer.cross.kv_from, memory)
+        yield from _cross(part, layer.cross, d_model, tokens, reads)
     bare = replace(layer, cross=None, projections=(), convs=())
     for op in layer_ops(bare, d_model, Cut(float(tokens), float(tokens))):
         flops = float(plain(op.flops))
@@ -144,9 +145,8 @@ def _attended(a: Attention, tokens: int, own: float, count: Mapping[str, int]) -
     return float(plain(attention_flops(tokens, keys, a.heads, a.head_dim, a.v_head_dim)))
 
 
-def _cross(part: str, a: Attention, d_model: int, tokens: int, memory: int) -> Iterator[Work]:
-    """Attention to another stack's ``memory`` positions (its own, where it attends twice)."""
-    reads = memory if a.kv_from == "encoder" else tokens
+def _cross(part: str, a: Attention, d_model: int, tokens: int, reads: int) -> Iterator[Work]:
+    """Attention to ``reads`` positions of another stack (its own, where it attends twice)."""
     width = d_model if a.kv_input is None else a.kv_input
     yield _matmul(part, "q_proj", tokens, a.heads * a.head_dim, d_model)
     keyed = _matmul(part, "kv_proj", reads, a.kv_heads * (a.head_dim + a.v_head_dim), width)

@@ -21,14 +21,19 @@ class Attention:
         bias_params, norm_params: number of bias and norm parameters of this layer's attention
             (q/k/v/o biases; q and k norms, MLA's latent norms, sinks).
         q_lora_rank, kv_lora_rank, qk_rope_head_dim: MLA's; None otherwise.
-        kv_from: ``self``; ``encoder`` for cross-attention; ``joint`` where two streams of a
-            network attend together, ``both`` where the layer runs over both side by side.
+        kv_from: ``self``; ``encoder``, or a tower's name, for cross-attention; ``joint`` where two
+            streams attend together, ``both`` where the layer runs over both side by side.
         gate_params: matrix parameters of an output gate (qwen3_next has D × H·head_dim).
         chunked: ``window`` is a chunk that starts afresh, as Llama 4's, and does not slide.
         kv_shared: keys and values are an earlier layer's and not projected here (gemma3n).
         latent_keys: queries meet the latents themselves, which are one head of keys and of values
             (MLA absorbed, as sparse attention picks its keys).
         kv_input: width of what keys and values are projected from, None for the model's own.
+        values_are_keys: one map makes both (Gemma 4's wide layers, DeepSeek-V4).
+        o_rank, o_groups: the way back goes through ``o_groups`` latents of ``o_rank`` each, each of
+            its share of the heads (DeepSeek-V4); None: one map.
+        compressed_every, compressed_top: beside its window a query sees one key for each so many
+            tokens before, at most so many of them (None: all); no such keys where None.
     """
 
     heads: int
@@ -48,6 +53,11 @@ class Attention:
     kv_shared: bool = False
     kv_input: int | None = None
     latent_keys: bool = False
+    values_are_keys: bool = False
+    o_rank: int | None = None
+    o_groups: int = 1
+    compressed_every: int | None = None
+    compressed_top: int | None = None
 
 
 @dataclass(frozen=True)

@@ -132,10 +132,15 @@ def attention_ops(a: Attention, d_model: Number, cut: Cut) -> list[Op]:
         kv_width = a.head_dim - rope + a.v_head_dim
         ops.append(_matmul("kv_up", t, heads * kv_width, a.kv_lora_rank))
         kv_heads = heads
+    elif a.o_rank is not None and a.q_lora_rank is not None:
+        ops.append(_matmul("q_down", t, a.q_lora_rank, d_model))
+        ops.append(_matmul("q_up", t, heads * a.head_dim, a.q_lora_rank))
+        ops.append(_matmul("kv_down", t, a.kv_heads * a.head_dim, d_model))
     else:
         width = heads * a.head_dim
         if not a.kv_shared:
-            width = width + kv_heads * (a.head_dim + a.v_head_dim)
+            made = a.head_dim if a.values_are_keys else a.head_dim + a.v_head_dim
+            width = width + kv_heads * made
         if plain(a.gate_params):
             width = width + a.gate_params / d_model / cut.tp
         ops.append(_matmul("qkv_proj", t, width, d_model))
@@ -147,7 +152,13 @@ def attention_ops(a: Attention, d_model: Number, cut: Cut) -> list[Op]:
     window = cut.seq_len if a.window is None else a.window
     # a chunk starts afresh: within it a query meets half of it, as in a sequence of that length
     length = np.minimum(cut.seq_len, window) if a.chunked else cut.seq_len
-    keys = mean_keys(length, window, 1.0 if a.causal else 0.0)
+    causal = 1.0 if a.causal else 0.0
+    keys, kv_len = mean_keys(length, window, causal), np.minimum(cut.seq_len, window)
+    if a.compressed_every is not None:
+        all_of_them = cut.seq_len / a.compressed_every
+        top = all_of_them if a.compressed_top is None else a.compressed_top
+        keys = keys + mean_keys(all_of_them, top, causal)
+        kv_len = kv_len + np.minimum(all_of_them, top)
     ops.append(
         Op(
             "attention",
@@ -158,11 +169,15 @@ def attention_ops(a: Attention, d_model: Number, cut: Cut) -> list[Op]:
             head_dim=a.head_dim,
             v_head_dim=a.v_head_dim,
             keys=keys,
-            kv_len=np.minimum(cut.seq_len, window),
+            kv_len=kv_len,
             q_tokens=t,
         )
     )
-    ops.append(_matmul("out_proj", cut.tokens, d_model, a.heads / cut.tp * a.v_head_dim))
+    if a.o_rank is None:
+        ops.append(_matmul("out_proj", cut.tokens, d_model, a.heads / cut.tp * a.v_head_dim))
+        return ops
+    ops.append(_matmul("out_proj", cut.tokens, a.o_rank, a.heads / cut.tp * a.v_head_dim))
+    ops.append(_matmul("out_proj", cut.tokens, d_model, a.o_groups / cut.tp * a.o_rank))
     return ops
 
 

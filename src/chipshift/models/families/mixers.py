@@ -153,3 +153,28 @@ def rg_lru(d_model: int, width: int, heads: int, conv: int) -> Recurrent:
         bias_params=2 * width + d_model + width + 2 * width,
         other_params=width,
     )
+
+
+def kimi_delta(d_model: int, heads: int, head_dim: int, conv: int) -> Recurrent:
+    """Kimi Delta Attention: the delta rule with a decay a channel; decay and output gate by maps
+    of rank ``head_dim``."""
+    width = heads * head_dim
+    return Recurrent(
+        kind="gated_delta",
+        heads=heads,
+        key_dim=head_dim,
+        value_dim=head_dim,
+        projections=(
+            Projection("qkv_proj", d_model, 3 * width),
+            Projection("b_proj", d_model, heads),
+            Projection("f_a_proj", d_model, head_dim),
+            Projection("f_b_proj", head_dim, width),
+            Projection("g_a_proj", d_model, head_dim),
+            Projection("g_b_proj", head_dim, width),
+            Projection("o_proj", width, d_model),
+        ),
+        conv_channels=3 * width,
+        conv_width=conv,
+        norm_params=head_dim,
+        other_params=width + heads,
+    )

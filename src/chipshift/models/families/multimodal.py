@@ -283,7 +283,12 @@ def qwen2_vl(c: Fields) -> Model:
 
 def qwen2_5_vl(c: Fields) -> Model:
     """Qwen2.5-VL: gated feed-forwards, windows in all layers but a few."""
-    text, v = text_of(c, "qwen2_5_vl_text"), c.part("vision_config")
+    text, tower = text_of(c, "qwen2_5_vl_text"), qwen2_5_tower(c.part("vision_config"))
+    return joined(c, text, tower, (), tied=False)
+
+
+def qwen2_5_tower(v: Fields) -> Tower:
+    """Qwen2.5-VL's tower with its merger."""
     width = v.count("hidden_size", default=3584)
     mlp = feed_forward(width, v.count("intermediate_size", default=3420), 3)
     base = attention(width, heads_of(v.having(num_heads=16), width, "num_heads"))
@@ -299,8 +304,7 @@ def qwen2_5_vl(c: Fields) -> Model:
     merge = v.count("spatial_merge_size", default=2, most=100)
     maps = _merger("merger", width, merge, v.count("out_hidden_size", default=3584))
     convs = (qwen_stem(v, width, 14, bias=False),)
-    tower = Tower("vision", width, kinds, order, convs=convs, other_params=width)
-    return joined(c, text, tower, maps, tied=False)
+    return Tower("vision", width, kinds, order, convs=convs, projections=maps, other_params=width)
 
 
 def qwen3_vl(c: Fields) -> Model:
