@@ -82,6 +82,15 @@ PUBLISHED = {
     "k-exaone-236b-a23b": 236e9,
     "glm-4.5v": 107.7e9,  # the hub's page, tower and all
     "bert-base": 110e6,
+    "minitron-4b": 4.19e9,
+    "nemotron-4-15b": 15.6e9,
+    "nemotron-ultra-253b": 253e9,
+    "gpt3-175b": 175e9,
+    "llama-3.2-90b-vision": 88.6e9,
+    "kimi-linear-48b-a3b": 49.1e9,  # the hub's page
+    "mimo-v2-flash": 309e9,
+    "step-3.5-flash": 196e9,
+    "deepseek-v4-flash": 284e9,
     "modernbert-large": 395e6,
 }
 ACTIVE = {  # "activated parameters", where the publisher prints them and counts both embeddings
@@ -97,9 +106,13 @@ ACTIVE = {  # "activated parameters", where the publisher prints them and counts
     "nemotron-3-nano-30b-a3b": 3.6e9,  # its report: 3.2 billion, 3.6 with the embeddings
     "nemotron-3-super-120b-a12b": 12.7e9,
     "k-exaone-236b-a23b": 23.6e9,  # "23 billion": 22.7 beside the embedding
+    "mimo-v2-flash": 15.4e9,  # "15 billion"
+    "deepseek-v4-flash": 13.8e9,  # "13 billion": 13.3 beside the embedding
+    "deepseek-v4-pro": 49.8e9,  # "49 billion": 48.9 beside it
     "glm-5.1": 41.8e9,  # "40 billion" beside an embedding and a head of 0.95 each
 }
 EXACT = {  # printed in full
+    "llama-3.2-11b-vision": 10_670_220_835,
     "nemotron-3-nano-4b": 3_973_556_832,  # Megatron-Bridge's card of its verification, 2026-07
     "qwen2.5-vl-7b": 8_292_166_656,  # tensor totals of the hub's pages, 2026
     "exaone-4.0-1.2b": 1_279_391_488,
@@ -137,6 +150,10 @@ def test_total_to_the_last_parameter(name: str, size: int) -> None:
 @pytest.mark.parametrize(("name", "size"), ACTIVE.items())
 def test_active_is_the_published_size(name: str, size: float) -> None:
     assert params_active(preset(name)) == pytest.approx(size, rel=2e-2)
+
+
+def test_deepseek_v4_pro_rounds_to_what_its_report_prints() -> None:
+    assert round(params(preset("deepseek-v4-pro")) / 1e12, 1) == 1.6
 
 
 def test_qwen3_without_embeddings_as_its_card_says() -> None:
