@@ -38,6 +38,55 @@ def test_a_command_on_maxtexts_own_file_of_a_task_trains_that_task(tmp_path: Pat
     assert tokens["dpo.yml"] == ("sft", "dpo", 4)  # two pairs
 
 
+def command(folder: Path, config: str, keys: str = "") -> TrainJob:
+    """A job of MaxText's own file by its name alone, and what the command says over it."""
+    (folder / "run.sh").write_text(
+        f"python3 -m MaxText.train MaxText/configs/{config} run_name=r "
+        f"ici_fsdp_parallelism=-1 {keys}\n"
+    )
+    return read_job([str(folder / "run.sh")])
+
+
+def test_maxtexts_own_dpo_has_its_own_batch_length_and_model(tmp_path: Path) -> None:
+    """configs/post_train/dpo.yml: qwen3-0.6b, 2 pairs a device of 512 tokens, not packed."""
+    job = command(tmp_path, "post_train/dpo.yml")
+    assert (value_of(job, "model.name"), job.loss, job.seq_len.value) == ("qwen3-0.6b", "dpo", 512)
+    assert value_of(job, "plan.microbatch") == 4
+    said = next(one for one in job.ignored if one.key == "dpo.yml")
+    assert said.matters and "per_device_batch_size=2.0, max_target_length=512" in said.why
+    where = {one.key: one.file for one in job.understood}
+    assert where["max_target_length"] == "MaxText/configs/post_train/dpo.yml"
+    keys = "model_name=qwen3-8b per_device_batch_size=1 max_target_length=1024"
+    over = command(tmp_path, "post_train/dpo.yml", keys)
+    assert (value_of(over, "model.name"), over.seq_len.value) == ("qwen3-8b", 1024)
+    assert value_of(over, "plan.microbatch") == 2
+
+
+def test_maxtexts_own_sft_takes_base_s_batch_and_length(tmp_path: Path) -> None:
+    """configs/sft.yml sets neither since 2025; before, 1 of 1,024 tokens, which is said."""
+    for config in ("post_train/sft.yml", "sft.yml"):
+        job = command(tmp_path, config, "model_name=qwen3-0.6b")
+        assert (job.task, job.seq_len.value, value_of(job, "plan.microbatch")) == ("sft", 2048, 12)
+    assert any("per_device_batch_size 1 and max_target_length 1024" in i.why for i in job.ignored)
+
+
+def test_maxtexts_own_distillation_has_both_models(tmp_path: Path) -> None:
+    """configs/post_train/distillation.yml: Llama 3.1 8B both, 2 sequences a device of 2,048."""
+    job = command(tmp_path, "post_train/distillation.yml")
+    assert value_of(job, "model.name") == "llama-3.1-8b" and job.teacher is not None
+    assert (job.task, job.seq_len.value, value_of(job, "plan.microbatch")) == ("pretrain", 2048, 2)
+    assert command(tmp_path, "post_train/distillation-sft.yml").task == "sft"
+
+
+def test_a_file_of_that_name_elsewhere_is_not_maxtexts_own(tmp_path: Path) -> None:
+    (tmp_path / "run.sh").write_text(
+        "python3 -m MaxText.train mine/dpo.yml model_name=qwen3-0.6b max_target_length=256 "
+        "ici_fsdp_parallelism=-1\n"
+    )
+    job = read_job([str(tmp_path / "run.sh")])
+    assert (job.loss, value_of(job, "plan.microbatch")) == ("dpo", 24)  # base.yml's 12, in pairs
+
+
 def test_preferences_count_pairs_and_keep_a_reference(tmp_path: Path) -> None:
     job = read(tmp_path, BASE + "use_dpo: true\ndpo:\n  algo: dpo\n")
     assert (job.loss, job.reference) == ("dpo", "fp32")

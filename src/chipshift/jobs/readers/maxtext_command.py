@@ -10,10 +10,10 @@ import re
 from chipshift.errors import InputError
 from chipshift.jobs.context import Context
 from chipshift.jobs.draft import Draft
-from chipshift.jobs.job import Given, Ignored
+from chipshift.jobs.job import Given
 from chipshift.jobs.launch import Launch, put_environment, read_launch
+from chipshift.jobs.readers.maxtext_task import task_file
 from chipshift.jobs.readers.megatron_flags import UNTRAINED, say_untrained
-from chipshift.jobs.readers.yaml_sheet import yaml_sheet
 from chipshift.jobs.settings import Setting, Sheet
 from chipshift.jobs.shell.values import Field
 from chipshift.jobs.source import Source
@@ -26,12 +26,6 @@ TELLTALES = frozenset(
         *("model_name", "ici_tensor_parallelism", "dcn_data_parallelism", "run_name"),
     }
 )
-
-TASK = re.compile(r"(base|sft|dpo|grpo|rl|distill)[\w-]*\.ya?ml$")
-"""MaxText's own files of a task, whose model the command names."""
-
-TUNES = {"sft": "use_sft", "dpo": "use_dpo"}
-"""What those files set (MaxText, configs/sft.yml, configs/dpo.yml and configs/post_train/)."""
 
 
 def command_sheet(source: Source, context: Context, draft: Draft) -> Sheet:
@@ -52,7 +46,7 @@ def command_sheet(source: Source, context: Context, draft: Draft) -> Sheet:
             "--set for the variable that leads to it"
         )
     say_untrained(draft, *started)
-    best = {**_config(draft, context, *started, "model_name" in best), **best}
+    best = {**task_file(draft, context, *started, "model_name" in best), **best}
     for key in list(context.overrides.given):
         if key in TELLTALES or key in best or key.startswith(("ici_", "dcn_")):
             best[key] = Setting(context.overrides.given[key], "--set", None)
@@ -60,28 +54,6 @@ def command_sheet(source: Source, context: Context, draft: Draft) -> Sheet:
     _cluster(draft, launch)
     put_environment(draft, launch)
     return Sheet(best, draft)
-
-
-def _config(
-    draft: Draft, context: Context, words: list[str], line: int, named: bool
-) -> dict[str, Setting]:
-    """The settings of the command's own YAML where it is given beside; else said to be missing."""
-    path = next((word for word in words if word.endswith((".yml", ".yaml"))), "")
-    name = path.rsplit("/", 1)[-1]
-    if not path:
-        return {}
-    if (beside := context.neighbour(path)) is not None:
-        return yaml_sheet(beside, context, draft).settings
-    task = TASK.match(name)
-    if task and task[1] == "base":
-        return {}
-    why = "not among the files given: base.yml's values stand for what the command leaves out"
-    tunes = TUNES.get(task[1]) if task else None
-    why += f", but for {tunes}=true, which MaxText's file of that name sets" if tunes else ""
-    draft.ignored.append(Ignored(name, draft.file, line or None, True, why))
-    if not task and not named and not context.model_named:
-        draft.wanted_model = f"the model of {path}, a file not given here"
-    return {tunes: Setting(True, draft.file, line or None)} if tunes else {}
 
 
 def _trains(words: list[str]) -> bool:
