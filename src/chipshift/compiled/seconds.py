@@ -16,7 +16,7 @@ from chipshift.fabric import Placement, assign, collective_time, group, links
 from chipshift.machines.machine import Machine
 from chipshift.models.ops import attention_flops, mean_keys
 from chipshift.roofline import time as roof
-from chipshift.roofline.kernels import AttentionKernel, attention_kernel
+from chipshift.roofline.kernels import AttentionKernel, attention_kernel, attention_shares
 from chipshift.worked import plain
 
 STACK = "jax"
@@ -60,15 +60,10 @@ def attention_seconds(cfg: Config, machine: Machine) -> float:
     kernel reaches by itself, times its speed inside a step (stack ``jax``): causal scores and
     values, forward, again where recomputed, and backward."""
     total = 0.0
-    for kernel, keys, flop in _attention(cfg, machine):
-        peak, share = kernel.peak_flop_per_s, roof.attention_share
-        forward = roof.attention_compute_time(
-            flop, peak, share(keys, kernel.e_forward, kernel.s_half_forward)
-        )
-        backward = roof.attention_compute_time(
-            flop * kernel.backward_flops, peak,
-            share(keys, kernel.e_backward, kernel.s_half_backward),
-        )  # fmt: skip
+    for kernel, (share, back), flop in _attention(cfg, machine):
+        peak = kernel.peak_flop_per_s
+        forward = roof.attention_compute_time(flop, peak, share)
+        backward = roof.attention_compute_time(flop * kernel.backward_flops, peak, back)
         total += float(forward * _forwards(cfg) + backward)
     return total / float(stack(STACK, machine.chip.key).attention_scale)
 
@@ -86,16 +81,22 @@ def _forwards(cfg: Config) -> int:
     return 1 if "attention" in {*kept, *moved} else 2
 
 
-def _attention(cfg: Config, machine: Machine) -> Iterator[tuple[AttentionKernel, Any, float]]:
-    """(kernel, mean keys a query, forward FLOP a step on one device) of each kind of layer."""
+def _attention(cfg: Config, machine: Machine
+               ) -> Iterator[tuple[AttentionKernel, tuple[Any, Any], float]]:  # fmt: skip
+    """Kernel, its shares of the peak forward and backward, and forward FLOP a step on one device,
+    of each kind of layer."""
     dp, fsdp, ep, cp, tp = cfg.mesh
     tokens = cfg.batch * cfg.seq_len / (dp * fsdp * ep * cp)
     for unit, repeats in cfg.segments:
         for block in unit:
             kernel = attention_kernel(machine.chip, float(block.head_dim))
-            keys = mean_keys(cfg.seq_len, min(block.window or cfg.seq_len, cfg.seq_len), 1.0)
+            reach = min(block.window or cfg.seq_len, cfg.seq_len)
+            keys = mean_keys(cfg.seq_len, reach, 1.0)
+            shares = attention_shares(
+                kernel, keys, reach, cfg.seq_len, block.head_dim, block.head_dim
+            )
             flop = attention_flops(tokens, keys, block.heads / tp, block.head_dim, block.v_head_dim)
-            yield kernel, keys, float(plain(flop)) * repeats * cfg.accumulation
+            yield kernel, shares, float(plain(flop)) * repeats * cfg.accumulation
 
 
 def exposed_seconds(places: list[dict[str, Any]], cfg: Config, machine: Machine) -> float:

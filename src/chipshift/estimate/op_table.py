@@ -18,6 +18,7 @@ from chipshift.estimate.op_times import (
     matmul_kernel_of,
     matmul_sides,
     memory_side,
+    shares_of,
 )
 from chipshift.estimate.setting import Setting
 from chipshift.estimate.stack import Stack
@@ -161,12 +162,11 @@ def _attention_rows(op: Op, s: Setting, count: Number) -> list[OpTime]:
     kernel = attention_kernel_of(s.kernels, s.stack)
     moved = attention_bytes(op.q_tokens, op.heads, op.kv_heads, op.head_dim, op.v_head_dim)
     sides = attention_sides(op, kernel, s.kernels)
-    passes = (("", 1.0, 1.0, kernel.e_forward, kernel.s_half_forward),
-              (".backward", kernel.backward_flops, 2.0, kernel.e_backward,
-               kernel.s_half_backward))  # fmt: skip
+    reached = shares_of(op, kernel)
+    passes = (("", 1.0, 1.0, reached[0]), (".backward", kernel.backward_flops, 2.0, reached[1]))
     out = []
-    for (phase, work, traffic, e_max, half), (compute, memory) in zip(passes, sides, strict=True):
-        share = float(roof.attention_share(op.keys, e_max, half))
+    for (phase, work, traffic, reach), (compute, memory) in zip(passes, sides, strict=True):
+        share = float(reach)
         launch = float(kernel.launch_s)
         bound = _bound(float(compute), float(memory), launch)
         alone = share / float(s.stack.attention_scale)

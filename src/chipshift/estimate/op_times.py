@@ -15,7 +15,13 @@ from chipshift.models.adapters import (
 )
 from chipshift.models.ops import Op
 from chipshift.roofline import time as roof
-from chipshift.roofline.kernels import AttentionKernel, Kernels, MatmulKernel, scaled
+from chipshift.roofline.kernels import (
+    AttentionKernel,
+    Kernels,
+    MatmulKernel,
+    attention_shares,
+    scaled,
+)
 from chipshift.worked import formula, plain, rename
 
 Number = Any
@@ -74,15 +80,19 @@ def attention_s(op: Op, kernel: AttentionKernel, kernels: Kernels) -> tuple[Numb
 def attention_sides(op: Op, kernel: AttentionKernel, kernels: Kernels
                     ) -> tuple[tuple[Number, Number], tuple[Number, Number]]:  # fmt: skip
     """Seconds of the matrix units and of memory, forward and backward."""
-    share = roof.attention_share(op.keys, kernel.e_forward, kernel.s_half_forward)
+    share, back = shares_of(op, kernel)
     forward = roof.attention_compute_time(op.flops, kernel.peak_flop_per_s, share)
-    back = roof.attention_share(op.keys, kernel.e_backward, kernel.s_half_backward)
     backward = roof.attention_compute_time(
         op.flops * kernel.backward_flops, kernel.peak_flop_per_s, back
     )
     moved = attention_bytes(op.q_tokens, op.heads, op.kv_heads, op.head_dim, op.v_head_dim)
     memory = roof.stream_time(moved, kernels.hbm_bytes_per_s, kernels.stream_e_hbm)
     return (forward, memory), (backward, memory * 2)
+
+
+def shares_of(op: Op, kernel: AttentionKernel) -> tuple[Number, Number]:
+    """Shares of the peak that an op's attention reaches, forward and backward."""
+    return attention_shares(kernel, op.keys, op.kv_len, op.span, op.head_dim, op.v_head_dim)
 
 
 @formula(unit="B", source="q, k, v read and the output written once, bf16")

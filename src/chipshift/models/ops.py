@@ -62,7 +62,8 @@ class Op:
         elements: for memory-bound kinds, size of the tensor that is passed over.
         flops: forward model FLOPs; 0 for memory-bound kinds.
         heads, kv_heads, head_dim, v_head_dim, keys, kv_len, q_tokens: attention only; ``keys`` is
-            the mean number of keys a query really meets.
+            the mean number of keys a query really meets, ``kv_len`` the most.
+        span: attention only: the tokens along which a window moves, a sequence or one chunk of it.
         has_weights: its weights need a gradient (attention's matmuls have none).
     """
 
@@ -81,6 +82,7 @@ class Op:
     keys: Number = 0.0
     kv_len: Number = 0.0
     q_tokens: Number = 0.0
+    span: Number = 0.0
 
 
 @formula(unit="FLOP", source="a multiply-add is 2 FLOP")
@@ -171,6 +173,7 @@ def attention_ops(a: Attention, d_model: Number, cut: Cut) -> list[Op]:
             keys=keys,
             kv_len=kv_len,
             q_tokens=t,
+            span=length,
         )
     )
     if a.o_rank is None:

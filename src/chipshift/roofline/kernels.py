@@ -9,7 +9,8 @@ from importlib import resources
 from typing import Any
 
 from chipshift.machines.chip import Chip
-from chipshift.worked import rename
+from chipshift.roofline.time import attention_share, masked_keys, padded, width_share
+from chipshift.worked import plain, rename
 
 Number = Any
 
@@ -53,6 +54,10 @@ class AttentionKernel:
         e_forward, e_backward: share of the bf16 peak that long sequences reach.
         s_half_forward, s_half_backward: keys a query that reach half of it.
         backward_flops: matmul FLOPs of the backward kernel over the forward's (it recomputes QKᵀ).
+        block: queries and keys of a block, where the kernel skips whole blocks of the mask alone;
+            0 = ``s_half`` stands for what it wastes.
+        unit: columns of the matrix unit that heads are to fill; 0 = the table is of this width.
+        unit_full: share of the unit beyond which wider heads gain nothing.
     """
 
     peak_flop_per_s: Number
@@ -62,6 +67,9 @@ class AttentionKernel:
     s_half_backward: Number
     backward_flops: Number
     launch_s: Number
+    block: Number = 0.0
+    unit: Number = 0.0
+    unit_full: Number = 1.0
 
 
 @dataclass(frozen=True)
@@ -94,6 +102,12 @@ _FALLBACK: dict[str, Any] = {
     },
     "attention": {"e_max": 0.5, "s_half": 512.0},
 }  # fmt: skip
+TPU_BLOCK = 1024.0
+"""Queries and keys of a block of splash attention: MaxText's recipes choose 512 to 2,048."""
+UNIT_FULL = {128.0: 0.5, 256.0: 0.625}
+"""Share of a matrix unit that a TPU's attention reaches at most, by the unit's columns: on 128 what
+heads of 128 to 256 reach in steps on v5e and v5p; on 256 what MLA's 192 and 128 fill (DeepSeek-V3),
+and heads of 256 and 512 (Gemma 4) reach no more (docs/calibration.md). Heads of 128 fill half."""
 
 
 @functools.cache
@@ -184,7 +198,10 @@ def attention_kernel(chip: Chip, head_dim: float) -> AttentionKernel:
     for table, path in ((forward, "forward"), (backward, "backward")):
         if "e_max" in table:
             table["e_max"] *= _against_owner(chip.key, "bf16", "attention", path)
-    e_forward = forward.get("e_max", _FALLBACK["attention"]["e_max"])
+    unit = chip.value("matrix_unit_cols") if chip.has("matrix_unit_cols") else 128.0
+    whole_blocks = chip.family == "tpu" and not forward
+    full = UNIT_FULL[unit] if whole_blocks else 1.0
+    e_forward = forward.get("e_max", full if whole_blocks else _FALLBACK["attention"]["e_max"])
     return AttentionKernel(
         peak_flop_per_s=peak(chip, "bf16"),
         e_forward=e_forward,
@@ -193,7 +210,34 @@ def attention_kernel(chip: Chip, head_dim: float) -> AttentionKernel:
         s_half_backward=backward.get("s_half", forward.get("s_half", 512.0)),
         backward_flops=2.5,
         launch_s=forward.get("launch_s", 3e-6),
+        block=TPU_BLOCK if whole_blocks else 0.0,
+        unit=unit if whole_blocks else 0.0,
+        unit_full=full,
     )
+
+
+def attention_shares(kernel: AttentionKernel, keys: Number, reach: Number, span: Number,
+                     head_dim: Number, v_head_dim: Number) -> tuple[Number, Number]:  # fmt: skip
+    """Shares of the peak of an attention kernel, forward and backward.
+
+    Args:
+        kernel: on this device.
+        keys, reach: that a query meets, on average and at the most.
+        span: tokens along which its window moves.
+        head_dim, v_head_dim: of queries and keys, and of values.
+    """
+    half, half_back = kernel.s_half_forward, kernel.s_half_backward
+    best, best_back = kernel.e_forward, kernel.e_backward
+    if plain(kernel.block):
+        half = rename(masked_keys(keys, reach, span, kernel.block, half), "masked_keys")
+        half_back = half
+    if plain(kernel.unit):
+        keys_wide = rename(padded(head_dim, kernel.unit), "qk_padded")
+        values_wide = rename(padded(v_head_dim, kernel.unit), "v_padded")
+        filled = width_share(head_dim, v_head_dim, keys_wide, values_wide, kernel.unit_full)
+        filled = rename(filled, "share_of_width")
+        best, best_back = best * filled, best_back * filled
+    return attention_share(keys, best, half), attention_share(keys, best_back, half_back)
 
 
 def _nearest_width(table: dict[str, Any], head_dim: float) -> dict[str, float]:

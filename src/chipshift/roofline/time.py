@@ -72,6 +72,46 @@ def attention_share(keys: Number, e_max: Number, s_half: Number) -> Number:
     return e_max * keys / (keys + s_half)
 
 
+@formula(
+    unit="keys", source="derived: a block of queries meets ceil(W/B) + 1 blocks of keys, whole"
+)
+def block_keys(reach: Number, span: Number, block: Number) -> Number:
+    """Mean number of keys that a kernel of whole blocks makes scores for, causal.
+
+    Args:
+        reach: the most keys of a query: its window W, or all of ``span``.
+        span: tokens along which the window moves.
+        block: queries and keys of a block, B; a shorter span is one block.
+
+    The i-th block of queries meets min(i, w) blocks of keys, w = ceil(W/B) + 1: B·(n + 1)/2 keys
+    where the window is the whole span of n blocks, about W + B where it is short.
+    """
+    side = np.minimum(block, span)
+    blocks = span / side
+    most = np.minimum(np.ceil(reach / side) + 1, blocks)
+    return side * (most - most * (most - 1) / (2 * blocks))
+
+
+@formula(unit="keys", source="scores of a block that the mask throws away are made as well")
+def masked_keys(keys: Number, reach: Number, span: Number, block: Number, s_half: Number
+                ) -> Number:  # fmt: skip
+    """Keys a query that the mask leaves of whole blocks; ``s_half`` where no key is masked."""
+    return np.where(keys < reach, block_keys(reach, span, block) - keys, s_half)
+
+
+@formula(unit="1", source="heads narrower than a matrix unit leave the rest of it idle")
+def width_share(head_dim: Number, v_head_dim: Number, qk_padded: Number, v_padded: Number,
+                full: Number) -> Number:  # fmt: skip
+    """What heads of these widths reach of the rate at which a kernel can run at most.
+
+    Args:
+        head_dim, v_head_dim: reduction of QKᵀ and outputs of PV.
+        qk_padded, v_padded: both rounded up to whole matrix units.
+        full: share of the unit beyond which filling it more does not help.
+    """
+    return np.minimum((head_dim + v_head_dim) / (qk_padded + v_padded) / full, 1.0)
+
+
 @formula(unit="s", source="attention FLOPs over peak × achieved share")
 def attention_compute_time(flops: Number, peak_flop_per_s: Number, share: Number) -> Number:
     """Seconds of an attention kernel on the matrix units."""
