@@ -1,5 +1,6 @@
 """Decoders whose code comes with their checkpoints: published sizes, odd configs, adapters."""
 
+import json
 from typing import Any
 
 import pytest
@@ -9,7 +10,7 @@ from chipshift.models.count import params, params_active
 from chipshift.models.hf import read_config
 from chipshift.models.lora import ALL_LINEAR, Lora, trainable_params
 from chipshift.models.ops import forward_flops_per_token
-from chipshift.models.preset import preset
+from chipshift.models.preset import FOLDER, preset
 
 # Tensor totals of the checkpoints' indices, as their hub pages print them, 2023 to 2025.
 PUBLISHED = {
@@ -55,6 +56,53 @@ BAICHUAN = {
     "num_attention_heads": 32,
     "vocab_size": 64_000,
 }
+
+
+def test_phi_3_small() -> None:
+    keys = {
+        "architectures": ["Phi3SmallForCausalLM"],
+        "model_type": "phi3small",
+        "hidden_size": 4096,
+        "ff_intermediate_size": 14_336,
+        "num_hidden_layers": 32,
+        "num_attention_heads": 32,
+        "num_key_value_heads": 8,
+        "vocab_size": 100_352,
+        "dense_attention_every_n_layers": 2,
+    }
+    model = read_config(keys)
+    assert params(model) == 7_392_272_384  # the hub's page
+    assert ("blocksparse attention", "counted whole") in model.defaults
+
+
+MINIMAX = {
+    "model_type": "minimax_text_01",
+    "hidden_size": 6144,
+    "intermediate_size": 9216,
+    "num_hidden_layers": 80,
+    "num_attention_heads": 64,
+    "num_key_value_heads": 8,
+    "head_dim": 128,
+    "num_local_experts": 32,
+    "num_experts_per_tok": 2,
+    "vocab_size": 200_064,
+    "attn_type_list": [0, 0, 0, 0, 0, 0, 0, 1] * 10,
+}
+
+
+def test_minimax_s_own_config_says_which_layers_attend_to_all() -> None:
+    model = read_config(MINIMAX)
+    assert params(model) == 456_089_655_296  # the hub's page
+    # its report's 45.9 billion are those beside embedding and head
+    assert round((params_active(model) - 2 * 200_064 * 6144) / 1e9, 1) == 45.9
+    seen = [model.layers[i][0].attention is not None for i in model.layer_order]
+    assert seen == [one == 1 for one in MINIMAX["attn_type_list"]]  # type: ignore[attr-defined]
+
+
+def test_minimax_m2_was_published_under_the_older_model_s_type() -> None:
+    keys = json.loads((FOLDER / "minimax-m2.json").read_text())
+    older = {**keys, "model_type": "minimax", "architectures": ["MiniMaxM2ForCausalLM"]}
+    assert params(read_config(older)) == params(preset("minimax-m2"))
 
 
 def test_the_first_baichuan() -> None:

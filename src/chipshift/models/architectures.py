@@ -112,9 +112,11 @@ FAMILIES: dict[str, Callable[[Fields], Model]] = {
     "mimo": sliding_moe.mimo,
     "mimo_v2_flash": sliding_moe.mimo_v2,
     "minimax": hybrid.minimax,
+    "minimax_m1": hybrid.minimax,
     "minimax_m2": moe.minimax_m2,
     "minimax_m3_vl": sparse_blocks.minimax_m3,
     "minimax_m3_vl_text": sparse_blocks.minimax_m3_text,
+    "minimax_text_01": hybrid.minimax,
     "ministral": llama.ministral,
     "ministral3": llama.mistral,
     "mistral": llama.mistral,
@@ -136,6 +138,7 @@ FAMILIES: dict[str, Callable[[Fields], Model]] = {
     "paligemma": multimodal.paligemma,
     "phi": kin.phi,
     "phi3": llama.phi3,
+    "phi3small": own_code.phi3small,
     "phi4_multimodal": audio.phi4_multimodal,
     "phimoe": moe.phimoe,
     "qwen": own_code.qwen,
@@ -186,6 +189,9 @@ CLASSES: dict[str, str] = {
     "RWForCausalLM": "RefinedWebModel",
 }
 """``model_type`` by class name, where the one is not the other in capitals."""
+
+CLASS_OVER_TYPE: dict[str, str] = {"MiniMaxM2ForCausalLM": "minimax_m2"}
+"""Classes that were published under another family's ``model_type``."""
 
 DIFFUSERS: dict[str, Callable[[Fields], Model]] = {
     "DiTTransformer2DModel": diffusion.dit,

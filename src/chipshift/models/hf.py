@@ -12,7 +12,7 @@ from pathlib import Path
 from typing import Any
 
 from chipshift.errors import InputError, nearest
-from chipshift.models.architectures import CLASSES, DIFFUSERS, FAMILIES
+from chipshift.models.architectures import CLASS_OVER_TYPE, CLASSES, DIFFUSERS, FAMILIES
 from chipshift.models.checkpoint import corrected, has_checkpoint, read_checkpoint
 from chipshift.models.fields import Fields, lines_in
 from chipshift.models.model import Model
@@ -84,11 +84,12 @@ def numbers_of(values: Mapping[str, Any]) -> Mapping[str, Any]:
 
 def _kind(values: Mapping[str, Any]) -> str:
     """The model type: the one stated where it is read here, else the one its class name spells."""
-    kind = values.get("model_type")
-    if isinstance(kind, str) and kind in FAMILIES:
-        return kind
-    classes = values.get("architectures")
-    spelt = map(_model_type, classes if isinstance(classes, (list, tuple)) else ())
+    kind, classes = values.get("model_type"), values.get("architectures")
+    named = [one for one in classes if isinstance(one, str)] if isinstance(classes, list) else []
+    told = next((CLASS_OVER_TYPE[one] for one in named if one in CLASS_OVER_TYPE), kind)
+    if isinstance(told, str) and told in FAMILIES:
+        return told
+    spelt = map(_model_type, named)
     return next((one for one in spelt if one in FAMILIES), "")
 
 

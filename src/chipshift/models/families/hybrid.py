@@ -327,6 +327,8 @@ def minimax(c: Fields) -> Model:
     mixer = mixers.lightning(d_model(c), attention.heads, attention.head_dim)
     moe = routed(c, *local_experts(c, 8, 2))
     default = ["full" if (i + 1) % 2 else "linear" for i in range(n_layers(c))]
+    listed = c.counts("attn_type_list", length=n_layers(c))  # MiniMax's own: 1 is softmax
+    default = ["full" if one else "linear" for one in listed] or default
     kinds = kinds_of(c, "layer_types", default)
     return _ends(c, [_block(c, kind, attention, mixer, moe) for kind in kinds])
 

@@ -22,7 +22,7 @@ from chipshift.models.families.decoder import (
 )
 from chipshift.models.families.llama import attention_bias
 from chipshift.models.families.moe import mixed, routed
-from chipshift.models.fields import Fields
+from chipshift.models.fields import Default, Fields
 from chipshift.models.model import DenseMlp, Layer, Model, Projection
 
 
@@ -78,6 +78,18 @@ def _chatglm_first(c: Fields) -> Model:
     """ChatGLM-6B: norms and maps with biases, a plain feed-forward, the head tied."""
     c = c.replaced(num_key_value_heads=None, max_position_embeddings=c.maybe("max_sequence_length"))
     feed_forward = mlp(c, "inner_hidden_size", "intermediate_size", matrices=2, bias=True)
+    return stack(c, gqa(c, bias="qkvo"), feed_forward, norms=4, final=2, tied=True)
+
+
+def phi3small(c: Fields) -> Model:
+    """Phi-3-small: biases everywhere, a gated feed-forward in one map, the head tied.
+
+    Every other layer's attention is sparse by blocks in its kernel; it is counted whole, and said.
+    """
+    c = c.having(num_key_value_heads=8)
+    if c.has("dense_attention_every_n_layers"):
+        c.defaults.append(Default("blocksparse attention", "counted whole"))
+    feed_forward = mlp(c, "ff_intermediate_size", "intermediate_size", bias=True)
     return stack(c, gqa(c, bias="qkvo"), feed_forward, norms=4, final=2, tied=True)
 
 
