@@ -10,6 +10,7 @@ from chipshift.errors import InputError
 from chipshift.jobs.read import read_job
 from chipshift.models.count import params, params_embedding
 from chipshift.models.hf import read_config
+from chipshift.models.ops import forward_flops_per_token
 
 CONFIG: dict[str, Any] = {
     "model_type": "llama",
@@ -51,6 +52,57 @@ def folder(path: Path, *shards: dict[str, list[int]], **keys: Any) -> Path:
     index = {"metadata": {}, "weight_map": weight_map}
     (path / "model.safetensors.index.json").write_text(json.dumps(index))
     return path
+
+
+def block(number: int, **changed: list[int]) -> dict[str, list[int]]:
+    """A block's tensors, some of other shapes, by the last part but one of their names."""
+    named = {key.replace(".0.", f".{number}."): shape for key, shape in LAYER.items()}
+    return {key: changed.get(key.split(".")[-2], shape) for key, shape in named.items()}
+
+
+@pytest.mark.parametrize(
+    ("blocks", "said"),
+    [
+        ([block(0)], "num_hidden_layers of 1 for 2"),
+        (
+            [block(i, gate_proj=[24, 8], up_proj=[24, 8], down_proj=[8, 24]) for i in (0, 1)],
+            "intermediate_size of 24 for 16",
+        ),
+        (
+            [block(i, k_proj=[4, 8], v_proj=[4, 8]) for i in (0, 1)],
+            "num_key_value_heads of 1 for 2",
+        ),
+        (
+            [
+                block(i, q_proj=[12, 8], k_proj=[12, 8], v_proj=[12, 8], o_proj=[8, 12])
+                for i in (0, 1)
+            ],
+            "head_dim of 6 for 4",
+        ),
+    ],
+)
+def test_blocks_are_what_their_tensors_are(
+    tmp_path: Path, blocks: list[dict[str, list[int]]], said: str
+) -> None:
+    """A config that a pruned checkpoint kept: time follows the tensors too, not the total alone."""
+    tensors: dict[str, list[int]] = {**ENDS, "lm_head.weight": [100, 8]}
+    for one in blocks:
+        tensors |= one
+    model = read_config(folder(tmp_path, tensors, num_hidden_layers=2))
+    assert params(model) == sum(_size(shape) for shape in tensors.values())
+    assert model.other_params == 0 and dict(model.defaults)["checkpoint"] == said
+    maps = sum(_size(shape) for shape in tensors.values() if len(shape) == 2) - 800
+    attention = 4 * sum(n * (ly.attention.heads * ly.attention.head_dim if ly.attention else 0)
+                        for ly, n in model.layers)  # fmt: skip
+    assert forward_flops_per_token(model, 2) == 2 * maps + attention  # one key of two on average
+
+
+def test_blocks_that_differ_are_a_total_alone(tmp_path: Path) -> None:
+    wide = block(1, gate_proj=[24, 8], up_proj=[24, 8], down_proj=[8, 24])
+    tensors = {**ENDS, "lm_head.weight": [100, 8], **block(0), **wide}
+    model = read_config(folder(tmp_path, tensors, num_hidden_layers=2))
+    assert model.other_params == 3 * 8 * 8
+    assert "+192 parameters that its layers do not explain" in str(model.defaults)
 
 
 def test_a_checkpoint_that_agrees_changes_nothing(tmp_path: Path) -> None:
@@ -101,7 +153,12 @@ def test_buffers_scales_and_prediction_blocks_are_not_parameters(tmp_path: Path)
             {"lm_head.weight": [128, 8], "model.embed_tokens.weight": [128, 8]},
             "a vocabulary of 128 for 100",
         ),
-        # a feed-forward half as wide as the config's: 3 · 8 · 8 parameters fewer
+        # one of a feed-forward's maps half as wide as the others: 8 · 8 parameters fewer
+        (
+            {"lm_head.weight": [100, 8], "model.layers.0.mlp.gate_proj.weight": [8, 8]},
+            "-64 parameters that its layers do not explain",
+        ),
+        # all of them
         (
             {
                 "lm_head.weight": [100, 8],
@@ -109,7 +166,7 @@ def test_buffers_scales_and_prediction_blocks_are_not_parameters(tmp_path: Path)
                 "model.layers.0.mlp.up_proj.weight": [8, 8],
                 "model.layers.0.mlp.down_proj.weight": [8, 8],
             },
-            "-192 parameters that its layers do not explain",
+            "intermediate_size of 8 for 16",
         ),
     ],
 )

@@ -115,11 +115,51 @@ def corrected(model: Model, checkpoint: Checkpoint) -> Model:
     return replace(found, defaults=(*model.defaults, (OF_TENSORS, "; ".join(changes))))
 
 
+LAYER = re.compile(r"(?:^|\.)(?:layers|h|blocks?|block)\.(\d+)\.(.+)$")
+
+
+def unexplained(model: Model) -> bool:
+    """Whether the checkpoint holds other parameters than the layers of its config have."""
+    said = dict(model.defaults).get(OF_TENSORS, "")
+    return "do not explain" in str(said)
+
+
+def keys_of_tensors(checkpoint: Checkpoint, heads: int) -> dict[str, int]:
+    """The numbers of a decoder of equal blocks as its tensors have them; {} where they differ.
+
+    Args:
+        heads: query heads, which no shape tells.
+    """
+    blocks: dict[int, dict[str, tuple[int, ...]]] = {}
+    for name, shape in checkpoint.shapes.items():
+        if (at := LAYER.search(name)) is not None:
+            blocks.setdefault(int(at[1]), {})[at[2]] = shape
+    if checkpoint.packed or sorted(blocks) != list(range(len(blocks))) or not blocks:
+        return {}
+    first = blocks[0]
+    maps = [first.get(f"{at}.weight", ()) for at in BLOCK_MAPS]
+    if any(one != first for one in blocks.values()) or any(len(shape) != 2 for shape in maps):
+        return {}
+    query, key, down = maps
+    if not heads or query[0] % heads or key[0] % (query[0] // heads):
+        return {}
+    return {
+        "num_hidden_layers": len(blocks),
+        "hidden_size": query[1],
+        "intermediate_size": down[1],
+        "head_dim": query[0] // heads,
+        "num_key_value_heads": key[0] * heads // query[0],
+    }
+
+
+BLOCK_MAPS = ("self_attn.q_proj", "self_attn.k_proj", "mlp.down_proj")
+"""Maps of a block that tell its numbers, under the names that most decoders have."""
+
+
 def _corrected(model: Model, checkpoint: Checkpoint) -> Model:
-    layer = re.compile(r"(?:^|\.)(?:layers|h|blocks?|block)\.(\d+)\.")
     kept: dict[str, tuple[int, ...]] = {}
     for name, shape in checkpoint.shapes.items():
-        at = layer.search(name)
+        at = LAYER.search(name)
         if at is None or int(at[1]) < model.n_layers or model.towers:
             kept[name] = shape
     if model.has_head and not model.towers and model.vocab:

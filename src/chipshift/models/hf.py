@@ -13,7 +13,15 @@ from typing import Any
 
 from chipshift.errors import InputError, nearest
 from chipshift.models.architectures import CLASS_OVER_TYPE, CLASSES, DIFFUSERS, FAMILIES
-from chipshift.models.checkpoint import corrected, has_checkpoint, read_checkpoint
+from chipshift.models.checkpoint import (
+    OF_TENSORS,
+    Checkpoint,
+    corrected,
+    has_checkpoint,
+    keys_of_tensors,
+    read_checkpoint,
+    unexplained,
+)
 from chipshift.models.fields import Fields, lines_in
 from chipshift.models.model import Model
 
@@ -66,9 +74,43 @@ def read_config(
     model = _family(fields)(fields)
     fields.refuse_slips()
     if not isinstance(source, Mapping) and os.path.isdir(source) and has_checkpoint(path.parent):
-        model = corrected(model, read_checkpoint(path.parent))
+        model = _by_tensors(model, fields, read_checkpoint(path.parent))
     defaults = (*dict(fields.defaults).items(), *model.defaults)
     return replace(model, name=called or "model", defaults=defaults)
+
+
+def _given(values: Mapping[str, Any]) -> dict[str, Any]:
+    return {key: value for key, value in values.items() if value is not None}
+
+
+def _by_tensors(model: Model, fields: Fields, checkpoint: Checkpoint) -> Model:
+    """The model as a checkpoint's tensors have it.
+
+    Where its config leaves some of them unexplained, the numbers of a block are taken from their
+    shapes, if all of them are explained then; which numbers differ is said.
+    """
+    found = corrected(model, checkpoint)
+    heads = fields.values.get("num_attention_heads")
+    if not unexplained(found) or not isinstance(heads, int):
+        return found
+    told = keys_of_tensors(checkpoint, heads)
+    if not told:
+        return found
+    own = replace(fields, defaults=[], values={**fields.values, **told})
+    again = corrected(_family(own)(own), checkpoint)
+    if unexplained(again):
+        return found
+    usual = {"num_key_value_heads": heads, "head_dim": model.d_model // heads}
+    stated = {**usual, **dict(fields.defaults), **_given(fields.values)}
+    changes = [
+        f"{key} of {value:,} for {stated[key]:,}"
+        for key, value in told.items()
+        if isinstance(stated.get(key), int) and stated[key] != value
+    ]
+    said = dict(again.defaults).get(OF_TENSORS)
+    text = "; ".join([*([str(said)] if said else []), *changes])
+    kept = tuple(pair for pair in again.defaults if pair[0] != OF_TENSORS)
+    return replace(again, defaults=(*kept, (OF_TENSORS, text)))
 
 
 def knows(values: Mapping[str, Any]) -> bool:
