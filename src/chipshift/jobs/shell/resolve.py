@@ -256,6 +256,8 @@ class _Walker:
                 tokens.pop()
             return holds(tokens)
         if first in ("true", ":", "false"):
+            for word in node.words[1:]:
+                expand(word, self.env)  # ``: ${X:=1}`` is how a script sets what is not set yet
             return first != "false"
         declares = first in ("export", "local", "declare", "readonly", "typeset")
         if not node.words or declares:
