@@ -26,6 +26,7 @@ from chipshift.estimate.traffic import (
     exposed_beyond,
     gradient_buckets,
     in_place,
+    over_network,
     ring_latency,
 )
 from chipshift.estimate.update import added_gradient_bytes
@@ -118,8 +119,11 @@ def test_a_collective_beside_compute_is_slower() -> None:
 
 def test_a_collective_over_slices_takes_what_their_network_takes() -> None:
     # 8 GB at 1e-10 s a byte are 0.8 s at the full rate, 2 s at 0.4 of it; inside takes 1 s or 3
-    assert between_slices(1.0, 8e9, 1e-10, 0.4) == pytest.approx(2.0)
-    assert between_slices(3.0, 8e9, 1e-10, 0.4) == pytest.approx(3.0)
+    assert between_slices(1.0, 8e9, 1e-10, 0.4) == pytest.approx(3.0)
+    assert between_slices(3.0, 8e9, 1e-10, 0.4) == pytest.approx(5.0)
+    # NCCL pipelines the two
+    assert over_network(1.0, 8e9, 1e-10, 0.4) == pytest.approx(2.0)
+    assert over_network(3.0, 8e9, 1e-10, 0.4) == pytest.approx(3.0)
 
 
 def test_rows_that_are_moved_cost_beside_their_elements() -> None:

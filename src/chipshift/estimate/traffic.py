@@ -13,7 +13,7 @@ from chipshift.estimate.cuts import weight_cuts
 from chipshift.estimate.parts import absent
 from chipshift.estimate.setting import Setting
 from chipshift.estimate.stage import device_params
-from chipshift.fabric import Links, collective_time
+from chipshift.fabric import Links, collective_time, inside_time
 from chipshift.models.model import Layer, MoeMlp
 from chipshift.parallel import traffic
 from chipshift.worked import Worked, formula, leaf, plain, rename
@@ -191,20 +191,29 @@ def weight_parts_s(s: Setting, params: Number, links: Links) -> tuple[Number, Nu
 def in_a_step(s: Setting, kind: str, v: Number, links: Links) -> Number:
     """Seconds in a step of a collective of weights or gradients.
 
-    Between TPU slices it takes at least what their network takes at the share of its rate that
-    steps are seen to reach.
+    TPU slices are joined by their hosts: what arrives over the network goes round the slice
+    afterwards. Each level takes what steps are seen to reach of its rate. NCCL pipelines the two.
     """
-    inside = in_place(collective_time(kind, v, links), s.stack.collective_scale)
     if absent(s.stack.dcn_scale) or not links.two_level:
-        return inside
+        return in_place(collective_time(kind, v, links), s.stack.collective_scale)
     pace = links.paths[kind].outside_s_per_byte
-    return between_slices(inside, v, pace, s.stack.dcn_scale)
+    if s.machine.chip.family != "tpu":
+        both = in_place(collective_time(kind, v, links), s.stack.collective_scale)
+        return over_network(both, v, pace, s.stack.dcn_scale)
+    inside = in_place(inside_time(kind, v, links), s.stack.collective_scale)
+    return between_slices(rename(inside, "inside_slices_s"), v, pace, s.stack.dcn_scale)
 
 
 @formula(unit="s", source="the slower of two pipelined levels, each at its speed in a step")
+def over_network(both_s: Number, v: Number, s_per_byte: Number, scale: Number) -> Number:
+    """Seconds of a collective over domains: max(both, v·pace/scale)."""
+    return np.maximum(both_s, v * s_per_byte / scale)
+
+
+@formula(unit="s", source="one level after the other, each at its speed in a step")
 def between_slices(inside_s: Number, v: Number, s_per_byte: Number, scale: Number) -> Number:
-    """Seconds of a collective over slices: max(inside, v·pace/scale)."""
-    return np.maximum(inside_s, v * s_per_byte / scale)
+    """Seconds of a collective over slices: inside + v·pace/scale."""
+    return inside_s + v * s_per_byte / scale
 
 
 def gradient_sum_s(s: Setting, c: Columns, dense: Number, experts: Number) -> Number:

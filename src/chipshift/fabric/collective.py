@@ -37,6 +37,18 @@ def collective_time(kind: str, bytes_v: Any, links: Links) -> Any:
     return collective_time_s(path.startup_s, path.hop_s, inside, outside)
 
 
+def inside_time(kind: str, bytes_v: Any, links: Links) -> Any:
+    """Seconds of a collective's part in one domain or slice, its start-up included.
+
+    Raises:
+        KeyError: for a kind that is none of ``links.KINDS``.
+    """
+    path = links.paths[kind]
+    inside = _transfer(bytes_v, path.inside_s_per_byte, path.inside_x, path.inside_curve, links)
+    inside = rename(inside, "transfer_inside_s")
+    return inside_time_s(path.startup_s, path.hop_s, inside)
+
+
 def collective_terms(kind: str, bytes_v: Any, links: Links) -> tuple[Any, Any]:
     """(latency_s, bandwidth_s): the two terms of ``collective_time``, before they are combined.
 
@@ -58,6 +70,12 @@ def collective_terms(kind: str, bytes_v: Any, links: Links) -> tuple[Any, Any]:
 def collective_time_s(startup: Any, hops: Any, inside: Any, outside: Any) -> Any:
     """startup + max(hops, inside, outside)."""
     return startup + np.maximum(np.maximum(hops, inside), outside)
+
+
+@formula(unit="s", source="start-up, then hops hidden behind the transfer")
+def inside_time_s(startup: Any, hops: Any, inside: Any) -> Any:
+    """startup + max(hops, inside)."""
+    return startup + np.maximum(hops, inside)
 
 
 @formula(unit="s", source="scaling book, chapter 'TPUs': point to point, hops and bytes add")
