@@ -120,7 +120,9 @@ class _Parser:
         token = self.peek()
         self.at += 1
         if re.fullmatch(r"\d+|0[xX][0-9a-fA-F]+", token) and len(token) <= 20:
-            return int(token, 16) if token[:2] in ("0x", "0X") else int(token)
+            octal = len(token) > 1 and token[0] == "0" and set(token) <= set("01234567")
+            base = 16 if token[:2] in ("0x", "0X") else 8 if octal else 10
+            return int(token, base)
         if re.fullmatch(r"[A-Za-z_]\w*", token):
             return self.look_up(token)
         raise Unsure(token or "an expression")

@@ -6,7 +6,7 @@ import re
 
 from chipshift.errors import InputError
 from chipshift.jobs.shell.lex import Cursor
-from chipshift.jobs.shell.nodes import Assignment, HereDoc
+from chipshift.jobs.shell.nodes import Assignment, Simple, Word
 from chipshift.jobs.shell.values import MOST_TEXT, Environment, Field, Keyed, Value, split
 from chipshift.jobs.shell.words import arithmetic, expand, expand_text
 
@@ -35,11 +35,11 @@ def assign(assignment: Assignment, env: Environment) -> None:
         env.set(name, value)
 
 
-def read_into(words: list[Field], documents: list[HereDoc], env: Environment) -> bool:
-    """``read -r A B <<< "1 2"`` and ``read -r -d '' X <<EOF``; whether there is text to read."""
-    if not documents:
+def read_into(words: list[Field], node: Simple, env: Environment) -> bool:
+    """``IFS=, read -r A B <<< "1,2"`` and ``read -r -d '' X <<EOF``; whether there is text."""
+    if not node.documents:
         return False
-    last = documents[-1]
+    last = node.documents[-1]
     text = last.text
     if last.word is not None:
         text = expand_text(last.word, env).text
@@ -49,15 +49,26 @@ def read_into(words: list[Field], documents: list[HereDoc], env: Environment) ->
     names = [word.plain for word in words[1:] if re.fullmatch(r"[A-Za-z_]\w*", word.plain)]
     whole = any("d" in option for option in options)
     line = Field(text if whole else text.split("\n")[0], last.line)
+    between = _separator(node, env)
+    pieces = [Field(each, line.line) for each in line.text.strip().split(between)]
     if any("a" in option for option in options) and names:
-        env.set(names[-1], split(line))
+        env.set(names[-1], pieces if between else split(line))
         return True
-    parts = split(line) if len(names) > 1 else [line]
+    parts = (pieces if between else split(line)) if len(names) > 1 else [line]
     for at, name in enumerate(names):
         rest = parts[at:] if at == len(names) - 1 else parts[at : at + 1]
-        joined = " ".join(part.text for part in rest)
+        joined = (between or " ").join(part.text for part in rest)
         env.set(name, Field(joined.strip("\n") if whole else joined, line.line))
     return True
+
+
+def _separator(node: Simple, env: Environment) -> str | None:
+    """The one character of ``IFS=,`` before a command; None for blanks."""
+    for assignment in node.assignments:
+        if assignment.name == "IFS" and isinstance(assignment.value, Word):
+            found = expand_text(assignment.value, env).plain
+            return found if len(found) == 1 and not found.isspace() else None
+    return None
 
 
 def _put_element(assignment: Assignment, value: Field, old: Value | None, env: Environment) -> None:

@@ -81,7 +81,10 @@ class Arithmetic:
 
 @dataclass(frozen=True)
 class Group:
+    """Commands in braces, or in parentheses: what those assign is gone after them."""
+
     body: tuple[Node, ...]
+    apart: bool = False
 
 
 @dataclass(frozen=True)

@@ -16,21 +16,31 @@ COUNTED = re.compile(
 )
 
 
-def printed(program: str, words: list[str]) -> str:
-    """What ``seq``, ``basename`` and ``dirname`` print."""
+def printed(program: str, words: list[str]) -> str | None:
+    """What ``seq``, ``basename`` and ``dirname`` print; None where only they could tell."""
     if program == "seq":
-        numbers = [int(w) for w in words if re.fullmatch(r"-?\d{1,6}", w)]
-        if len(numbers) != len(words) or not 1 <= len(words) <= 3:
-            return ""
-        first = numbers[0] if len(numbers) > 1 else 1
-        step = numbers[1] if len(numbers) == 3 else 1
-        last = numbers[-1] + (1 if step > 0 else -1)
-        return " ".join(map(str, [*range(first, last, step or 1)][:MOST_LISTED]))
+        return _counted(words)
     path = words[0].rstrip("/") if words else ""
     if program == "dirname":
         return path.rpartition("/")[0] or "."
     base = path.rpartition("/")[2]
     return base.removesuffix(words[1]) if len(words) > 1 and words[1] != base else base
+
+
+def _counted(words: list[str]) -> str | None:
+    """The numbers of ``seq FIRST STEP LAST``, apart by what ``-s`` says."""
+    between = " "
+    if words and (option := re.fullmatch(r"-s(.*)", words[0], re.S)):
+        between, words = option[1], words[1:]
+        if not between and words:
+            between, words = words[0], words[1:]
+    numbers = [int(w) for w in words if re.fullmatch(r"-?\d{1,6}", w)]
+    if len(numbers) != len(words) or not 1 <= len(words) <= 3:
+        return None
+    first = numbers[0] if len(numbers) > 1 else 1
+    step = numbers[1] if len(numbers) == 3 else 1
+    last = numbers[-1] + (1 if step > 0 else -1)
+    return between.join(map(str, [*range(first, last, step or 1)][:MOST_LISTED]))
 
 
 MOST_LISTED = 1000
@@ -49,7 +59,8 @@ def hosts(text: str, env: Environment, line: int) -> Field:
     return Field(" ".join([one.text] * int(count)), line)
 
 
-_RANGE = re.compile(r"(.*?)\{(-?\d{1,6})\.\.(-?\d{1,6})\}(.*)", re.S)
+_RANGE = re.compile(r"(.*?)\{(-?\d{1,6})\.\.(-?\d{1,6})(?:\.\.(-?\d{1,6}))?\}(.*)", re.S)
+_LETTERS = re.compile(r"(.*?)\{([A-Za-z])\.\.([A-Za-z])\}(.*)", re.S)
 _CHOICES = re.compile(r"(.*?)\{([^{},\s]*(?:,[^{},\s]*)+)\}(.*)", re.S)
 
 
@@ -59,9 +70,17 @@ def braces(word: Word) -> list[str] | None:
     if text is None or "{" not in text or any(part.quoted for part in word.parts):
         return None
     if found := _RANGE.fullmatch(text):
+        head, first, last, stride, tail = found.groups()
+        way = 1 if int(last) >= int(first) else -1
+        step = way * max(abs(int(stride or 1)), 1)
+        padded = any(re.match(r"-?0\d", end) for end in (first, last))
+        width = max(len(first), len(last)) if padded else 0
+        steps = range(int(first), int(last) + way, step)[:MOST_LISTED]
+        listed = [str(at).zfill(width) for at in steps]
+    elif found := _LETTERS.fullmatch(text):
         head, first, last, tail = found.groups()
-        step = 1 if int(last) >= int(first) else -1
-        listed = [str(at) for at in range(int(first), int(last) + step, step)[:MOST_LISTED]]
+        way = 1 if last >= first else -1
+        listed = [chr(at) for at in range(ord(first), ord(last) + way, way)]
     elif found := _CHOICES.fullmatch(text):
         head, choices, tail = found.groups()
         listed = choices.split(",")

@@ -131,7 +131,7 @@ def _command(cursor: Cursor) -> Node:
         cursor.at += 1
         body = _list(cursor, ("\x00",))
         _take(cursor, ")")
-        return Group(tuple(body))
+        return Group(tuple(body), apart=True)
     if re.match(r"\{\s", cursor.text[cursor.at : cursor.at + 2]):
         return Group(_block(cursor))
     if reserved := _RESERVED.match(cursor.text, cursor.at):

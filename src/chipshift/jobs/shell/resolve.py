@@ -162,7 +162,7 @@ class _Walker:
         if isinstance(node, For):
             return self.loop(node)
         if isinstance(node, Group):
-            return self.run(node.body)
+            return self.group(node)
         if isinstance(node, Arithmetic):
             value = arithmetic(node.text, self.env, node.line)
             return None if value.unknown else value.plain != "0"
@@ -241,6 +241,13 @@ class _Walker:
             self.loops -= 1
         return turns.status
 
+    def group(self, node: Group) -> bool | None:
+        before = dict(self.env.variables)
+        status = self.run(node.body)
+        if node.apart:
+            self.env.variables = before
+        return status
+
     def text(self, word: Word) -> str:
         """A word in a condition: what nothing sets is empty, and remembered."""
         value = expand_text(word, self.env)
@@ -279,6 +286,8 @@ class _Walker:
         if not words:
             return True
         name = words[0].plain
+        if name in ("true", "false"):  # as ``if $USE_FP8; then`` has it
+            return name == "true"
         if name in self.functions:
             return self.call(self.functions[name], words[1:])
         if name == "eval":
@@ -286,7 +295,7 @@ class _Walker:
         if name in LEAVING and self.leaves(name):
             levels = words[1].plain if len(words) > 1 else "1"
             raise Leave(name, int(levels) if re.fullmatch(r"[1-9]", levels) else 1)
-        if name == "read" and read_into(words, node.documents, self.env):
+        if name == "read" and read_into(words, node, self.env):
             return True
         taken, status = builtin(name, words, self.env)
         if taken:

@@ -158,7 +158,8 @@ def _computed(text: str, env: Environment, line: int, depth: int) -> Field:
         if value.unknown:
             raise Unsure(value.unknown[0])
         plain = value.plain.strip()
-        return int(plain) if re.fullmatch(r"-?\d{1,18}", plain) else evaluate(plain, look_once)
+        whole = re.fullmatch(r"-?(0|[1-9]\d{0,17})", plain)
+        return int(plain) if whole else evaluate(plain, look_once)
 
     def look_once(name: str) -> int:
         raise Unsure(name)
@@ -174,6 +175,14 @@ def _computed(text: str, env: Environment, line: int, depth: int) -> Field:
         return unresolved(str(missing), line)
 
 
+_WRITTEN = re.compile(
+    r"cat[ \t]*<<[ \t]*(?P<quote>[\"']?)(?P<end>\w+)(?P=quote)[ \t]*\n"
+    r"(?P<text>.*?)\n?(?P=end)",
+    re.S,
+)
+"""``$(cat <<EOF ...)``: a here-document's text."""
+
+
 def _substitution(text: str, env: Environment, line: int, depth: int) -> Field:
     """``$(echo X)``, ``$(seq 3)`` and their like are known; other commands' output is not."""
     stripped = text.strip()
@@ -186,6 +195,10 @@ def _substitution(text: str, env: Environment, line: int, depth: int) -> Field:
         return formatted(_words_of(match.group(1), env, line, depth), line)
     if match := re.fullmatch(r"echo[ \t]+(?:-n[ \t]+)?([^|;&<>\n]+)", stripped):
         return inner(match.group(1))
+    if match := _WRITTEN.fullmatch(stripped):
+        if match["quote"]:
+            return Field(match["text"], line)
+        return expand_text(Cursor(match["text"], line, file=env.file).document(), env, depth + 1)
     if match := COUNTED.fullmatch(stripped):
         listed = inner(match["text"])
         count = str(listed.plain.count(",") + 1 if listed.plain or "wc" in stripped else 0)
@@ -195,7 +208,9 @@ def _substitution(text: str, env: Environment, line: int, depth: int) -> Field:
     if match := re.fullmatch(r"(seq|basename|dirname)[ \t]+([^|;&<>\n]+)", stripped):
         words = _words_of(match.group(2), env, line, depth)
         if not any(word.unknown for word in words):
-            return Field(printed(match.group(1), [word.plain for word in words]), line)
+            shown = printed(match.group(1), [word.plain for word in words])
+            if shown is not None:
+                return Field(shown, line)
     if re.match(r"scontrol[ \t]+show[ \t]+hostnames?\b", stripped):
         return hosts(stripped, env, line)
     return unresolved(f"({stripped[:78]})", line)
