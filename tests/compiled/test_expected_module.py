@@ -8,14 +8,14 @@ from typing import Any
 
 import pytest
 
-from chipshift.compiled.expected_module import asked_for, beside_module
+from chipshift.compiled.expected_module import Cut, asked_for, beside_module, sharding
 
-MATRIX = ("layer.weight", (8, 4), 4, ("fsdp", None))  # 128 B
+MATRIX = Cut("layer.weight", (8, 4), 4, ("fsdp", None), uses=1, matmuls=1)  # 128 B
 
 
-def sums(axes: dict[str, int], *cuts: Any) -> dict[tuple[str, str], float]:
+def sums(axes: dict[str, int], *cuts: Cut, **settings: Any) -> dict[tuple[str, str], float]:
     batch = tuple(axis for axis in axes if axis != "tp")
-    return {(kind, axis): sent for kind, axis, sent in asked_for(axes, batch, cuts)}
+    return {(kind, axis): sent for kind, axis, sent in asked_for(axes, batch, cuts, **settings)}
 
 
 def test_a_matrix_over_fsdp_is_gathered_twice_and_its_gradient_scattered() -> None:
@@ -25,29 +25,59 @@ def test_a_matrix_over_fsdp_is_gathered_twice_and_its_gradient_scattered() -> No
     }  # fmt: skip
 
 
+def test_a_tpu_gathers_for_its_matmuls_in_bf16_and_scatters_the_gradient_as_it_is() -> None:
+    assert sums({"fsdp": 4}, MATRIX, most_width=2) == {
+        ("all_gather", "fsdp"): 96, ("reduce_scatter", "fsdp"): 96,
+    }  # fmt: skip
+
+
 def test_dp_sums_the_part_and_tp_leaves_less_of_it() -> None:
     # a quarter of 128 B, twice a half of it
     assert sums({"dp": 2, "fsdp": 4}, MATRIX)["all_reduce", "dp"] == 32
-    over_tp = ("layer.weight", (8, 4), 4, ("fsdp", "tp"))
+    over_tp = Cut("layer.weight", (8, 4), 4, ("fsdp", "tp"), matmuls=1)
     assert sums({"fsdp": 4, "tp": 2}, over_tp)["reduce_scatter", "fsdp"] == 48
 
 
-def test_a_table_is_gathered_once_and_what_is_whole_is_summed_over_all() -> None:
-    table = ("model.embed_tokens.weight", (8, 4), 4, ("fsdp", None))
-    assert sums({"fsdp": 4}, table)["all_gather", "fsdp"] == 96
-    whole = ("norm.weight", (7,), 4, (None,))
+def test_what_is_used_but_for_a_matmul_is_gathered_once_and_what_is_whole_is_summed() -> None:
+    bias = Cut("bias", (8,), 4, ("fsdp",))
+    assert sums({"fsdp": 4}, bias)["all_gather", "fsdp"] == 24
+    whole = Cut("norm.weight", (7,), 4, (None,))
     # 28 B over eight devices: 2 x 7/8
     assert sums({"dp": 2, "fsdp": 4}, whole) == {("all_reduce", "dp+fsdp"): 49}
 
 
-def test_nothing_is_expected_over_an_axis_that_cuts_activations() -> None:
+def test_rows_looked_up_of_a_table_cut_along_their_width_send_their_own_gradients() -> None:
+    # the table is gathered, 3/4 of 128 B; 5 rows of 16 B a device go to the four parts' owners
+    table = Cut("embed.weight", (8, 4), 4, (None, "fsdp"), rows=80)
+    assert sums({"fsdp": 4}, table) == {
+        ("all_gather", "fsdp"): 96, ("all_to_all", "fsdp"): 60,
+    }  # fmt: skip
+
+
+def test_activations_summed_over_tp_stand_beside_the_parameters() -> None:
+    assert sums({"fsdp": 1, "tp": 2}, over_tp=500.0) == {("all_reduce", "tp"): 500}
+
+
+def test_a_collective_that_the_cut_does_not_ask_for_is_unplanned_on_every_axis() -> None:
     found = [
         {"kind": "all_reduce", "mesh_axis": axis, "bytes_per_device_per_step": 500.0}
         for axis in ("tp", "fsdp")
     ]
-    over_tp, over_fsdp = beside_module(found, [], (), ["fsdp"])
-    assert (over_tp["planned"], over_tp["expected_bytes_per_device_per_step"]) == (None, None)
+    over_tp, over_fsdp = beside_module(found, [], (("all_reduce", "tp", 500.0),))
+    assert (over_tp["planned"], over_tp["expected_bytes_per_device_per_step"]) == (True, 500.0)
     assert (over_fsdp["planned"], over_fsdp["expected_bytes_per_device_per_step"]) == (False, 0.0)
+
+
+def test_parameters_of_one_name_in_all_layers_are_told_together() -> None:
+    cuts = [Cut(f"layers.{n}.up.weight", (8, 4), 4, ("tp", "fsdp")) for n in range(3)]
+    cuts.append(Cut("out.weight", (3, 4), 4, (None, "fsdp")))
+    roles = {one.name: "columns" for one in cuts[:3]}
+    assert sharding(cuts, roles, {"out.weight": "3 do not divide over tp=2"}) == [
+        {"parameters": "layers.*.up.weight", "count": 3, "shape": [8, 4], "cut": ["tp", "fsdp"],
+         "role": "columns", "whole_over_tp": None},
+        {"parameters": "out.weight", "count": 1, "shape": [3, 4], "cut": [None, "fsdp"],
+         "role": None, "whole_over_tp": "3 do not divide over tp=2"},
+    ]  # fmt: skip
 
 
 @pytest.mark.compiler

@@ -141,30 +141,6 @@ def traced(function: str) -> Any:
     return build(asked, jax.devices()[:4])
 
 
-@pytest.mark.parametrize(
-    ("name", "shape", "spec"),
-    [
-        ("model.layers.0.self_attn.q_proj.weight", (1024, 512), ("tp", "fsdp")),
-        ("model.layers.0.mlp.down_proj.weight", (512, 2048), ("fsdp", "tp")),
-        ("model.embed_tokens.weight", (32000, 512), ("tp", "fsdp")),
-        ("model.layers.0.self_attn.k_proj.bias", (64,), ("tp",)),
-        ("model.norm.weight", (512,), ("fsdp",)),
-        ("other.weight", (6, 4096), (None, "fsdp")),
-        ("other.weight", (6, 9), (None, None)),
-        ("model.layers.0.self_attn.q_proj.weight", (7, 512), (None, "fsdp")),
-    ],
-)
-def test_parameters_of_a_module_are_cut_by_their_names(
-    name: str, shape: tuple[int, ...], spec: tuple[str | None, ...]
-) -> None:
-    import jax
-
-    from chipshift.compiled.torch_program import parameter_spec
-
-    mesh = jax.make_mesh((4, 2), ("fsdp", "tp"))
-    assert parameter_spec(mesh, name, shape) == spec
-
-
 STABLEHLO = """
 module @jit_step attributes {mhlo.num_partitions = 1 : i32, mhlo.num_replicas = 1 : i32} {
   func.func public @main(%arg0: tensor<256x512xbf16>, %arg1: tensor<512x128xbf16>)

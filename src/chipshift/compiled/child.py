@@ -107,7 +107,7 @@ def compile_request(request: Request) -> dict[str, Any]:
         return base | {"input_error": str(error)}
     if program.failure is not None:
         return base | {"reason": program.failure, "findings": program.findings}
-    base |= {"files": users_files(opened), "notes": program.notes}
+    base |= {"files": users_files(opened), "notes": program.notes, "sharding": program.sharding}
     lowered_s = time.monotonic() - started
     phase("compiling")
     begun = time.monotonic()

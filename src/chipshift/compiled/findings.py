@@ -11,6 +11,8 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
+from chipshift.compiled.hlo.module import TRACERS
+
 
 @dataclass(frozen=True)
 class Cause:
@@ -116,3 +118,15 @@ def users_line(
                 return path.resolve().relative_to(root).as_posix(), line
         return name, line
     return None, None
+
+
+def place_of(eqn: Any, folders: tuple[str, ...]) -> str:
+    """``file:line`` of a traced operation: the user's own, else that of a library of models."""
+    traceback = eqn.source_info.traceback
+    frames = [(f.file_name, f.line_num) for f in traceback.frames] if traceback else []
+    file, line = users_line(frames, folders)
+    if file is None:
+        models = [(f, n) for f, n in frames if not TRACERS.search(f) and "/site-packages/" in f]
+        file, line = next(iter(models), (None, None))
+        file = file and file.rpartition("/site-packages/")[2]
+    return f"{file}:{line}" if file else ""

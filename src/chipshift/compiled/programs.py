@@ -19,8 +19,8 @@ class Program:
     Attributes:
         axes, sizes: of the mesh that device numbers of the program count.
         arguments: names of the flattened arguments, where known.
-        asked: (kind, axis, bytes) of the collectives that a module's cut asks for, over the axes
-            ``batch`` that its inputs are cut over; None where nothing is worked out.
+        asked: (kind, axis, bytes) of the collectives that a module's cut asks for; None where
+            nothing is worked out. sharding: how its parameters are cut. notes: what else to know.
     """
 
     lowered: Any
@@ -28,9 +28,9 @@ class Program:
     sizes: tuple[int, ...] = ()
     arguments: tuple[str, ...] = ()
     asked: tuple[tuple[str, str, float], ...] | None = None
-    batch: tuple[str, ...] = ()
     failure: str | None = None
     findings: tuple[dict[str, Any], ...] = field(default=())
+    sharding: tuple[dict[str, Any], ...] = ()
     notes: tuple[str, ...] = ()
 
 
@@ -128,8 +128,10 @@ def _entry(request: Request, devices: list[Any]) -> Program:
 def _torch(request: Request, devices: list[Any]) -> Program:
     """A PyTorch module through torchax."""
     from chipshift.compiled.aliasing import aliasing
-    from chipshift.compiled.expected_module import asked_for
-    from chipshift.compiled.torch_program import batch_axes, checked, cuts, make_model, trace
+    from chipshift.compiled.expected_module import MATMUL_WIDTH, asked_for, sharding
+    from chipshift.compiled.findings import place_of
+    from chipshift.compiled.torch_program import checked, make_model, whole_program
+    from chipshift.compiled.traced.step import batch_axes, cut_step
 
     mesh = _mesh(request, devices, "fsdp")
     sizes = tuple(mesh.shape[name] for name in mesh.axis_names)
@@ -138,21 +140,23 @@ def _torch(request: Request, devices: list[Any]) -> Program:
     try:
         made = checked(request, make_model(request, replicas))
         wrong = aliasing(made.module, made.inputs, made.loss, request.path)
-        step, arguments = trace(mesh, made)
-        lowered = step.lower(*arguments)
+        program = whole_program(made)
+        found = cut_step(program, mesh, lambda eqn: place_of(eqn, request.path))
+        lowered = found.step.lower(*found.arguments)
     except InputError:
         raise
     except Exception as error:  # the user's code, whatever it raises
         return _stopped(error, request, wrong)
-    batch = batch_axes(mesh)
+    width = MATMUL_WIDTH if request.target.platform == "tpu" else 8
     return Program(
         lowered,
         mesh.axis_names,
         sizes,
-        _names(arguments),
-        asked_for(dict(mesh.shape), batch, cuts(mesh, made)),
-        batch,
+        _names(found.arguments),
+        asked_for(dict(mesh.shape), batch_axes(mesh), found.cuts, found.over_tp, width),
         findings=wrong,
+        sharding=tuple(sharding(found.cuts, found.roles.roles, found.roles.why)),
+        notes=found.notes,
     )
 
 

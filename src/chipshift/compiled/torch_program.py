@@ -9,24 +9,17 @@ from __future__ import annotations
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass
-from math import prod
 from pathlib import Path
 from typing import Any
 
-from chipshift.compiled.expected_module import Cut
 from chipshift.compiled.request import Request
+from chipshift.compiled.traced.operators import register
+from chipshift.compiled.traced.step import WholeProgram
 from chipshift.compiled.users import imported
 from chipshift.errors import InputError
 
 SEQUENCE = 2048
 """Positions of the example input of a model given as a config, or as many as it has."""
-
-COLUMNS = (
-    "q_proj", "k_proj", "v_proj", "qkv_proj", "query_key_value", "gate_proj", "up_proj",
-    "gate_up_proj", "fc1", "w1", "w3", "lm_head", "embed_tokens", "wte",
-)  # fmt: skip
-ROWS = ("o_proj", "out_proj", "dense_4h_to_h", "down_proj", "fc2", "w2")
-"""Parameters that tp cuts by their outputs (rows of an embedding) and by their inputs."""
 
 
 @dataclass(frozen=True)
@@ -84,42 +77,8 @@ def _from_config(torch: Any, request: Request, replicas: int) -> Any:
     return model, (ids,), loss
 
 
-def batch_axes(mesh: Any) -> tuple[str, ...]:
-    """Mesh axes over which inputs are cut: dp and fsdp, on a mesh of other names the first."""
-    return tuple(a for a in ("dp", "fsdp") if a in mesh.shape) or (mesh.axis_names[0],)
-
-
-def parameter_spec(mesh: Any, name: str, shape: tuple[int, ...]) -> tuple[Any, ...]:
-    """Mesh axis of each dimension of a parameter.
-
-    tp cuts what is named as in Hugging Face's decoders: outputs of the projections into attention
-    and feed-forward, inputs of those out of them, rows of an embedding. fsdp (on a mesh of other
-    names the first axis) cuts the largest other dimension that divides.
-    """
-    spec: list[Any] = [None] * len(shape)
-    words = name.split(".")
-    column, row = (any(w in words for w in names) for names in (COLUMNS, ROWS))
-    tp = 0 if column else 1 if row and len(shape) > 1 else None
-    if tp is not None and shape and mesh.shape.get("tp", 1) > 1:
-        spec[tp] = "tp" if shape[tp] % mesh.shape["tp"] == 0 else None
-    axis = "fsdp" if "fsdp" in mesh.shape else None if "dp" in mesh.shape else mesh.axis_names[0]
-    for dim in sorted(range(len(shape)), key=lambda d: -shape[d]):
-        if axis and spec[dim] is None and shape[dim] % mesh.shape[axis] == 0:
-            spec[dim] = axis
-            break
-    return tuple(spec)
-
-
-def cuts(mesh: Any, made: Made) -> list[Cut]:
-    """Every parameter with its bytes an element and how it is cut."""
-    return [
-        (name, tuple(p.shape), p.element_size(), parameter_spec(mesh, name, tuple(p.shape)))
-        for name, p in made.module.named_parameters()
-    ]
-
-
-def trace(mesh: Any, made: Made) -> tuple[Any, tuple[Any, ...]]:
-    """A jitted function (loss and gradients, cut as the parameters are) and its abstract arguments.
+def whole_program(made: Made) -> WholeProgram:
+    """The loss of a module traced by itself: one program that knows no mesh.
 
     Raises:
         InputError: torchax is not installed.
@@ -127,44 +86,28 @@ def trace(mesh: Any, made: Made) -> tuple[Any, tuple[Any, ...]]:
     torchax, torch = _import()
     import jax
     import jax.numpy as jnp
-    from jax.sharding import NamedSharding
-    from jax.sharding import PartitionSpec as P
     from torchax.interop import jax_view, torch_view
 
     env = torchax.default_env()
 
-    def abstract(tensor: Any, spec: tuple[Any, ...]) -> Any:
+    def abstract(tensor: Any) -> Any:
         dtype = jnp.dtype(str(tensor.dtype).removeprefix("torch."))
         dtype = jnp.dtype("int32") if dtype == jnp.dtype("int64") else dtype
-        sharding = NamedSharding(mesh, P(*spec))
-        return jax.ShapeDtypeStruct(tuple(tensor.shape), dtype, sharding=sharding)
+        return jax.ShapeDtypeStruct(tuple(tensor.shape), dtype)
 
-    def parameter(name: str, tensor: Any) -> Any:
-        return abstract(tensor, parameter_spec(mesh, name, tuple(tensor.shape)))
+    parameters = {n: abstract(p) for n, p in made.module.named_parameters()}
+    buffers = {n: abstract(b) for n, b in made.module.named_buffers()}
+    inputs = tuple(abstract(x) for x in made.inputs)
 
-    over = batch_axes(mesh)
-    replicas = prod(mesh.shape[axis] for axis in over)
-
-    def example(tensor: Any) -> Any:
-        cut = tensor.ndim > 0 and tensor.shape[0] % replicas == 0
-        return abstract(tensor, (over,) if cut else ())
-
-    params = {n: parameter(n, p) for n, p in made.module.named_parameters()}
-    buffers = {n: parameter(n, b) for n, b in made.module.named_buffers()}
-    examples = tuple(example(x) for x in made.inputs)
-
-    def value(params: Any, buffers: Any, *inputs: Any) -> Any:
+    def value(*flat: Any) -> Any:
         with env:
-            held = torch_view({**params, **buffers})
-            given = torch_view(inputs)
-            out = torch.func.functional_call(made.module, held, given, tie_weights=True)
+            given = torch_view(flat[len(parameters) + len(buffers) :])
+            own = torch_view(dict(zip([*parameters, *buffers], flat, strict=False)))
+            out = torch.func.functional_call(made.module, own, given, tie_weights=True)
             return jax_view(made.loss(out, *given))
 
-    whole = NamedSharding(mesh, P())
-    step = jax.jit(
-        jax.value_and_grad(value), out_shardings=(whole, {n: p.sharding for n, p in params.items()})
-    )
-    return step, (params, buffers, *examples)
+    closed = jax.make_jaxpr(value)(*parameters.values(), *buffers.values(), *inputs)
+    return WholeProgram(closed, parameters, buffers, inputs)
 
 
 def _import() -> tuple[Any, Any]:
@@ -175,7 +118,8 @@ def _import() -> tuple[Any, Any]:
             import torchax
             import torchax.interop
 
-            torchax.default_env()  # its operator tables are read when the first one is made
+            # Its operator tables are read when the first one is made.
+            register(torch, torchax.default_env())
     except ImportError as error:
         raise InputError(
             f"--torch needs torchax and torch: pip install 'chipshift[torch]' ({error})"

@@ -8,6 +8,7 @@ from pathlib import Path
 from typing import Any
 
 from chipshift.report.lines import Line, Span, cut, indented, print_lines
+from chipshift.report.sharding_lines import sharding_lines
 from chipshift.units import duration, gib_or_mib, si
 
 Report = Mapping[str, Any]
@@ -58,6 +59,7 @@ def _one(r: Report, width: int) -> Iterator[Line]:
     if r["fits"] is False:
         yield from _too_large(r, width)
     yield from _memory(r, width)
+    yield from sharding_lines(r.get("sharding"), width)
     if r["collectives"]:
         yield []
         yield from _collectives(r, width)
@@ -235,7 +237,12 @@ def _untold(r: Report, ruled: bool, width: int) -> Iterator[Line]:
         yield from _dim(
             "how: an algorithm is chosen after the buffers are placed; --time says it", width
         )
-    if r["plan"] and not ruled and any(one["planned"] is not None for one in rows):
+    if r.get("sharding"):
+        yield from _dim(
+            "by the plan: what the module's cut asks for, not in which form this compiler sends it",
+            width,
+        )
+    elif r["plan"] and not ruled and any(one["planned"] is not None for one in rows):
         yield from _dim(
             "what this compiler sends for the plan's collectives is not foretold (v5e, v5p, "
             "v6e, v7x are); where it sends other kinds stands below as unplanned",

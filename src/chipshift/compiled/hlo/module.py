@@ -10,7 +10,8 @@ from functools import cached_property
 from chipshift.compiled.hlo.shape import Shape, parse_shapes
 
 PLUMBING = (
-    "compiled/step/sharding.py", "compiled/torch_program.py", "compiled/programs.py",
+    "compiled/step/sharding.py", "compiled/torch_program.py", "compiled/traced/operators.py",
+    "compiled/traced/sharded.py", "compiled/traced/step.py", "compiled/programs.py",
     "compiled/child.py",
 )  # fmt: skip
 """Files whose frames say nothing of where in a model an instruction belongs."""

@@ -1,0 +1,1 @@
+"""A traced PyTorch module cut over a mesh: what tp can cut, the constraints, what they send."""
