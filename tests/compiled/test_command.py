@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import ast
 import fcntl
 import json
 import os
@@ -16,17 +17,17 @@ from typing import Any
 import pytest
 
 from chipshift.cli.app import run
-from chipshift.cli.compile import job_of
+from chipshift.cli.compile import job_of, write_step
 from chipshift.compiled import against
 from chipshift.compiled.child import FOLDER
 from chipshift.compiled.run import remove_left_over
 from chipshift.errors import InputError
 from chipshift.flows import nearest_fit as flow
-from chipshift.flows.compilation import resized
+from chipshift.flows.compilation import request_of, resized
 from chipshift.flows.nearest_fit import less_memory
 from chipshift.jobs.plan import Plan
 from chipshift.machines.names import parse_machine
-from chipshift.report.compile_screen import _collectives, _unplanned, below_the_sum
+from chipshift.report.compile_screen import _collectives, _padding, _unplanned, below_the_sum, place
 from tests.cli.test_outputs import complaints
 
 HERE = Path(__file__).parent
@@ -430,3 +431,34 @@ def test_a_peak_below_the_sum_of_its_parts_is_explained(peak: int, said: str | N
     parts = {"peak": peak, "arguments": 6, "outputs": 5, "temporaries": 4}
     found = list(below_the_sum(parts))
     assert [said is not None and said in words for words in found] == [True] * (said is not None)
+
+
+def test_a_tensors_padding_is_shown_where_it_can_be_seen() -> None:
+    """Of 1 GiB each: a thirtieth more is nothing to read about, a third more is."""
+    size = 2**30
+    tensors = [
+        {"shape": f"f32[{name}]", "name": name, "logical_bytes": size, "physical_bytes": physical}
+        for name, physical in (("little", size * 31 // 30), ("much", size * 4 // 3))
+    ]
+    padding = {"padding": {"bytes": 0, "fraction": 0.0, "tensors": tensors}}
+    words = ["".join(span.text for span in line) for line in _padding(padding, 100)]
+    assert words == ["    f32[much] takes 1.3x its size: much"]
+
+
+def test_lines_of_the_built_in_step_are_named_from_the_package_on() -> None:
+    file = f"{SOURCE}/chipshift/compiled/step/model.py"
+    assert place((file, 7)) == "chipshift/compiled/step/model.py:7"
+    assert place(("/opt/site-packages/flax/nnx.py", 7)) == "flax/nnx.py:7"
+    assert place(("/elsewhere/train.py", 7)) == "/elsewhere/train.py:7"
+
+
+def test_a_written_step_says_where_it_departs_from_the_job(job_file: Path) -> None:
+    """The notes of the report, and what no shape depends on: a later reader has only the file."""
+    job = job_of([str(job_file)], "", "", ["optimizer=muon"])
+    asked = request_of(job, Plan(fsdp=4, microbatch=4), parse_machine("v5e:2x2"))
+    write_step("step.py", asked)
+    text = Path("step.py").read_text()
+    said = ast.get_docstring(ast.parse(text))
+    assert said is not None
+    assert said.startswith("Training step: tiny, fsdp=4,microbatch=4.")
+    assert "rotary base" in said and said.endswith("- AdamW compiled in place of muon")

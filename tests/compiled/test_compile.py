@@ -6,12 +6,14 @@ import signal
 import time
 from dataclasses import replace
 from functools import cache
-from typing import Any
+from typing import Any, ClassVar
 
 import pytest
 
+from chipshift.compiled import child
 from chipshift.compiled import run as runner
 from chipshift.compiled.expected import expected
+from chipshift.compiled.programs import Program
 from chipshift.compiled.report import report
 from chipshift.compiled.request import Request, from_json
 from chipshift.compiled.run import run
@@ -143,6 +145,27 @@ def test_a_killed_compiler_is_reported(monkeypatch: pytest.MonkeyPatch) -> None:
     found = run(request("v6e:2x2", SMALL), timeout_s=600)
     assert found["reason"].startswith("the compiler died of signal SIGKILL while ")
     assert found["reason"].endswith(", as when the machine has no memory left")
+
+
+def test_a_matmul_that_triton_cannot_tile_is_compiled_without_it() -> None:
+    """XLA:GPU refuses some shapes where it has no GPU to measure its kernels on."""
+
+    class Lowered:
+        asked: ClassVar[list[dict[str, Any]]] = []
+
+        def compile(self, compiler_options: dict[str, Any]) -> str:
+            self.asked.append(compiler_options)
+            if "xla_gpu_enable_triton_gemm" in compiler_options:
+                return "compiled"
+            raise RuntimeError(refusal)
+
+    asked = request("h100:8x1", SMALL)
+    refusal = "INTERNAL: Couldn't find output tile sizes that satisfy hlo: %dot.129"
+    assert child.compile_it(asked, Program(Lowered()), None) == "compiled"
+    assert Lowered.asked[1] == {**Lowered.asked[0], "xla_gpu_enable_triton_gemm": False}
+    refusal = "INTERNAL: something else"
+    with pytest.raises(RuntimeError, match="something else"):
+        child.compile_it(asked, Program(Lowered()), None)
 
 
 def test_a_request_survives_its_json() -> None:

@@ -122,6 +122,20 @@ ENTRY %main (x: bf16[16,8], i: s32[]) -> bf16[] {{
 EIGHT = MeshAxes(("dp",), (8,))
 
 
+@pytest.mark.parametrize(
+    ("target", "said"),
+    [
+        ("{1,2}x{0:3}", "megascale {1,2}x{0:3}"),
+        # every device of an all-to-all, by slice and number: nothing for a reader
+        ("{{100000,100001},{200000,200001}}", "megascale"),
+    ],
+)
+def test_between_slices_the_groups_are_named_where_they_are_short(target: str, said: str) -> None:
+    text = program("  ROOT %y = bf16[16,8]{1,0} negate(%all)").replace("{1,2}x{0:3}", target)
+    (sent,) = [one for one in read_collectives(parse(text), EIGHT) if one.axis == "dcn"]
+    assert sent.algorithm == said
+
+
 def test_a_sum_over_slices_that_is_used_whole() -> None:
     found = read_collectives(parse(program("  ROOT %y = bf16[16,8]{1,0} negate(%all)")), EIGHT)
     assert {(one.kind, one.axis): (one.bytes, one.own) for one in found} == {

@@ -41,3 +41,19 @@ def test_what_no_plan_mends_is_refused_with_its_own_reason() -> None:
     job = replace(job_of([str(MIXTRAL)], ON, "", []), loss="dpo")
     with pytest.raises(InputError, match="the loss is"):
         nearest_request(job, Plan(fsdp=16), SIXTEEN, "fast")
+
+
+def test_adapters_are_refused_where_every_weight_would_be_trained() -> None:
+    job = replace(job_of([str(MIXTRAL)], ON, "", []), task="lora")
+    with pytest.raises(InputError, match="trains adapters beside frozen weights"):
+        nearest_request(job, Plan(fsdp=16), SIXTEEN, "fast")
+
+
+@pytest.mark.parametrize(
+    ("optimizer", "noted"), [("adamw", []), ("muon", ["AdamW compiled in place of muon"])]
+)
+def test_another_optimizer_than_the_steps_is_said(optimizer: str, noted: list[str]) -> None:
+    job = job_of([str(MIXTRAL)], ON, "", [f"optimizer={optimizer}"])
+    plan = Plan(fsdp=16, microbatch=1, accumulation=64)
+    notes = nearest_request(job, plan, SIXTEEN, "fast")[0].notes
+    assert [note for note in notes if "AdamW" in note] == noted

@@ -135,11 +135,14 @@ def machines_of(to: str, also: list[str]) -> list[Machine]:
     """The machine compiled for, and those beside it.
 
     Raises:
-        InputError: none is named, or a name that stands for no machine.
+        InputError: none is named, or a name that stands for no machine or one without a compiler.
     """
     if not to:
         raise InputError("--to: name the machine to compile for, such as --to v6e:4x4")
-    return [parse_machine(name) for name in (to, *also)]
+    machines = [parse_machine(name) for name in (to, *also)]
+    for machine in machines:
+        target(machine)
+    return machines
 
 
 def job_programs(job: TrainJob, plan: str, machines: list[Machine], mode: str) -> list[Program]:
@@ -304,6 +307,16 @@ def chosen_plan(job: TrainJob, text: str, machine: Machine) -> Plan:
     return plan_asked(job, text, machine) if text else best_plan(job, machine)
 
 
+SHAPELESS = """The weights are random, and the rotary base (``Block.rope_theta``) and the norms' epsilon
+(``Variant.eps``) are not the model's own: they change no shape. Set them before training."""
+
+
+def _title(request: Request) -> str:
+    """What the written file says of itself: the job, and where its step departs from it."""
+    departs = "\n".join(f"- {note}" for note in request.notes)
+    return "\n\n".join(filter(None, (f"Training step: {request.program}.", SHAPELESS, departs)))
+
+
 def write_step(path: str, request: Request) -> None:
     """The built-in step as a file.
 
@@ -315,6 +328,6 @@ def write_step(path: str, request: Request) -> None:
     if request.config is None:
         raise InputError("--write: only the step that chipshift builds for a job can be written")
     try:
-        Path(path).write_text(source(request.config, f"Training step: {request.program}."), "utf8")
+        Path(path).write_text(source(request.config, _title(request)), "utf8")
     except OSError as error:
         raise InputError(f"--write {path}: cannot be written ({error.strerror})") from None

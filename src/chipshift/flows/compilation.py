@@ -17,6 +17,9 @@ from chipshift.jobs.loss import LM
 from chipshift.jobs.plan import Plan
 from chipshift.machines.machine import Machine
 
+ADAMS = ("adam", "adamw")
+"""Optimizers whose step is the compiled one's: two moments a weight."""
+
 
 def request_of(
     job: TrainJob, plan: Plan, machine: Machine, mode: str = "fast", detail: bool = True
@@ -24,13 +27,19 @@ def request_of(
     """The compilation that a job, a plan and a machine come to.
 
     Raises:
-        InputError: no compiler for the machine, a loss or a plan that the step does not have, or a
-            plan for another number of devices.
+        InputError: no compiler for the machine, a loss, adapters or a plan that the step does not
+            have, or a plan for another number of devices.
     """
     if job.loss != LM:
         raise InputError(
             f"{job.files[0]}: the loss is {job.loss}, but the step that is compiled has that of "
             "the next token; expected --entry with your own step, or --set loss=lm"
+        )
+    if job.task == "lora":
+        raise InputError(
+            f"{job.files[0]}: the job trains adapters beside frozen weights, but the step that is "
+            "compiled trains every weight; expected --entry with your own step, or a job without "
+            "adapters"
         )
     aim = target(machine)
     if plan.devices != aim.devices:
@@ -47,6 +56,8 @@ def request_of(
         splash=aim.platform == "tpu",
         loss_chunks=job.loss_chunks,
     )
+    if job.optimizer.value not in ADAMS:
+        notes = (*notes, f"AdamW compiled in place of {job.optimizer.value}")
     text = describe.plan_text(plan)
     return Request(
         "job", f"{job.model.name}, {text}", aim, mode=mode, config=config, plan=text, notes=notes,

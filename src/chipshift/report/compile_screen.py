@@ -16,6 +16,9 @@ Report = Mapping[str, Any]
 ROWS = 12
 """Collectives and tensors listed."""
 
+SEEN = 1.05
+"""Physical over logical bytes from which a tensor's padding is shown: 1.1 times."""
+
 TENSORS = 6
 """Largest tensors listed where it does not fit."""
 
@@ -154,9 +157,10 @@ def place(source: Any) -> str:
     if not source:
         return ""
     file, line = source[0], source[1]
-    _, library, inside = file.rpartition("/site-packages/")
-    if library:
-        return f"{inside}:{line}"
+    for root in ("/site-packages/", f"{Path(__file__).parents[2]}/"):
+        _, library, inside = file.rpartition(root)
+        if library:
+            return f"{inside}:{line}"
     return f"{os.path.relpath(file) if Path(file).is_relative_to(Path.cwd()) else file}:{line}"
 
 
@@ -290,7 +294,11 @@ def _padding(r: Report, width: int) -> Iterator[Line]:
     if padding.get("bytes"):
         size, share = gib_or_mib(padding["bytes"]), padding["fraction"]
         yield [Span(f"  padding of the arguments: {size} ({share:.1%})")]
-    worst = [t for t in padding.get("tensors", []) if t["physical_bytes"] >= 2**27]
+    worst = [
+        t
+        for t in padding.get("tensors", [])
+        if t["physical_bytes"] >= max(2**27, SEEN * t["logical_bytes"])
+    ]
     said = dict.fromkeys(
         f"    {t['shape']} takes {t['physical_bytes'] / max(t['logical_bytes'], 1):.1f}x its size: "
         f"{t['name']}"

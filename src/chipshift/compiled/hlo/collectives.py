@@ -29,6 +29,10 @@ KINDS = {
     "collective-permute": "permute",
     "collective-broadcast": "broadcast",
 }
+_TARGET = re.compile(r'_xla_megascale_target="?\\?"?(\{[\d,]+\}x\{[\d:,]+\})')
+"""Slices and their devices; of other groups (an all-to-all's) every device stands in it, which
+tells a reader nothing."""
+
 _MEGASCALE = re.compile(r'_xla_megascale_transfer_type="?\\?"?([A-Z_]+)')
 _EMITTER = re.compile(r'"emitter":"([^"]+)"')
 _STRATEGY = re.compile(r'"strategy":"([^"]+)"')
@@ -249,7 +253,7 @@ def _megascale(
     sent = sum(s.bytes for s in instruction.shapes if s.dims)
     sums = kind is not None and kind.group(1) == "ALL_REDUCE"
     scatters = sums and part_between_slices(module, computation, instruction)
-    target = re.search(r'_xla_megascale_target="?\\?"?([^"\\]*)', instruction.rest)
+    target = _TARGET.search(instruction.rest)
     return Collective(
         (kind.group(1).lower() if kind else "send"),
         "dcn",
