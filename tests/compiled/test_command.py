@@ -18,16 +18,25 @@ import pytest
 
 from chipshift.cli.app import run
 from chipshift.cli.compile import job_of, write_step
-from chipshift.compiled import against
+from chipshift.compiled import against, cache
 from chipshift.compiled.child import FOLDER
+from chipshift.compiled.request import Request
 from chipshift.compiled.run import remove_left_over
+from chipshift.compiled.topology import target
 from chipshift.errors import InputError
 from chipshift.flows import nearest_fit as flow
 from chipshift.flows.compilation import request_of, resized
 from chipshift.flows.nearest_fit import less_memory
 from chipshift.jobs.plan import Plan
 from chipshift.machines.names import parse_machine
-from chipshift.report.compile_screen import _collectives, _padding, _unplanned, below_the_sum, place
+from chipshift.report.compile_screen import (
+    _against,
+    _collectives,
+    _padding,
+    _unplanned,
+    below_the_sum,
+    place,
+)
 from tests.cli.test_outputs import complaints
 
 HERE = Path(__file__).parent
@@ -281,6 +290,64 @@ def test_against_a_file_of_another_kind(tmp_path: Path) -> None:
     old.write_text('{"schema": "chipshift/plan/1"}')
     with pytest.raises(InputError, match="expected 'chipshift/compile/1'"):
         against.load(str(old))
+
+
+WHOLE: dict[str, Any] = {
+    "schema": "chipshift/compile/1", "memory_bytes": {"peak": 1}, "collectives": [],
+}  # fmt: skip
+ROW = {"kind": "all_gather", "mesh_axis": "dp", "bytes_per_device_per_step": 1.0}
+
+
+@pytest.mark.parametrize(
+    ("key", "value"),
+    [
+        ("memory_bytes", "x"),
+        ("memory_bytes", {"peak": "much"}),
+        ("collectives", 5),
+        ("collectives", [ROW | {"bytes_per_device_per_step": None}]),
+        ("collectives", [{"kind": "all_gather"}]),
+    ],
+)
+def test_against_a_report_that_is_not_whole(tmp_path: Path, key: str, value: Any) -> None:
+    old = tmp_path / "old.json"
+    old.write_text(json.dumps(WHOLE))
+    assert against.load(str(old)) == WHOLE
+    old.write_text(json.dumps(WHOLE | {key: value}))
+    with pytest.raises(InputError, match=f"{key} is not as compile --json writes it"):
+        against.load(str(old))
+
+
+def test_a_comparison_says_what_the_old_report_is_of() -> None:
+    """Another program's figures are another program's, whatever they are."""
+    new = WHOLE | {"machine": "v6e:4x4", "program": "p", "mode": "fast", "versions": {"jax": "2"}}
+    old = new | {"program": "q", "versions": {"jax": "1", "libtpu": "7"}}
+    change = against.compare("old.json", old, new)
+    assert change["differs"] == [
+        {"what": "program", "old": "q", "new": "p"},
+        {"what": "jax", "old": "1", "new": "2"},
+        {"what": "libtpu", "old": "7", "new": None},
+    ]
+    words = ["".join(span.text for span in line) for line in _against(change, 100)]
+    assert words[:2] == ["Against old.json", "  of another program: q, now p"]
+
+
+@pytest.mark.parametrize(
+    "text",
+    [
+        "", "[]", "{}", '{"files": 3, "report": {}}', '{"files": {}, "report": []}',
+        '{"files": {}, "report": {}}', '{"files": {}, "report": {"compiled": false}}',
+    ],
+)  # fmt: skip
+def test_a_kept_report_that_is_not_whole_is_none(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, text: str
+) -> None:
+    monkeypatch.setenv("CHIPSHIFT_CACHE", str(tmp_path))
+    asked = Request("hlo", "p", target(parse_machine("v5e:2x2")))
+    cache.save(asked, {"compiled": True})
+    assert cache.load(asked) == {"compiled": True}
+    (file,) = tmp_path.iterdir()
+    file.write_text(text)
+    assert cache.load(asked) is None
 
 
 def test_changes_are_new_minus_old() -> None:

@@ -307,7 +307,8 @@ def chosen_plan(job: TrainJob, text: str, machine: Machine) -> Plan:
     return plan_asked(job, text, machine) if text else best_plan(job, machine)
 
 
-SHAPELESS = """The weights are random, and the rotary base (``Block.rope_theta``) and the norms' epsilon
+SHAPELESS = """\
+The weights are random, and the rotary base (``Block.rope_theta``) and the norms' epsilon
 (``Variant.eps``) are not the model's own: they change no shape. Set them before training."""
 
 

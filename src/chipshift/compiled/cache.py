@@ -22,12 +22,14 @@ def load(request: Request) -> dict[str, Any] | None:
     """The report kept for a request, unless a file of the user's that it read has changed."""
     path = folder() / f"{key(request)}.json"
     try:
-        kept: dict[str, Any] = json.loads(path.read_text("utf8"))
-    except (OSError, ValueError):
+        kept = json.loads(path.read_text("utf8"))
+        files, report = dict(kept["files"]), dict(kept["report"])
+    except (OSError, ValueError, KeyError, TypeError):  # none, or one that another wrote over
         return None
-    if any(_digest(Path(file)) != digest for file, digest in kept["files"].items()):
+    if any(_digest(Path(file)) != digest for file, digest in files.items()):
         return None
-    report: dict[str, Any] = kept["report"]
+    if not (report.get("compiled") or report.get("out_of_memory")):
+        return None  # nothing else is kept
     if request.detail and report.get("out_of_memory") and "largest" not in report:
         return None  # it was refused where nobody asked what is the largest
     return report

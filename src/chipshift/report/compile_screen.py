@@ -47,7 +47,7 @@ def screen(report: Report, width: int = 100) -> Iterator[Line]:
         yield from _side_by_side([report, *report["also"]], width)
     if report["against"]:
         yield []
-        yield from _against(report["against"])
+        yield from _against(report["against"], width)
 
 
 def _one(r: Report, width: int) -> Iterator[Line]:
@@ -338,8 +338,12 @@ def _sent(r: Report, kind: str, axis: str) -> float:
     return float(sum(c[SENT] for c in same))
 
 
-def _against(a: Mapping[str, Any]) -> Iterator[Line]:
+def _against(a: Mapping[str, Any], width: int) -> Iterator[Line]:
     yield [Span(f"Against {a['file']}", "bold")]
+    for one in a["differs"]:
+        words = f"of another {one['what']}: {one['old']}, now {one['new']}"
+        for line in indented(words, width, 2):
+            yield [Span(span.text, "yellow") for span in line]
     changed = False
     for name, change in (a["memory_bytes"] or {}).items():
         if change:
