@@ -239,6 +239,40 @@ def test_trls_own_defaults(tmp_path: Path, more: str, remat: str, compute: str) 
     assert found.precision.value.compute == compute
 
 
+@pytest.mark.parametrize(
+    ("file", "text"),
+    [
+        ("train.py", TRL.replace(", MORE", "")),
+        ("train.py", TRL.replace(", MORE", "").replace("SFT", "DPO")),
+        ("run.sh", "trl sft --model_name_or_path Qwen/Qwen2.5-7B --per_device_train_batch_size 1"),
+        (
+            "run.sh",
+            "accelerate launch -m trl.scripts.kto --model_name_or_path Qwen/Qwen2.5-7B "
+            "--per_device_train_batch_size 1",
+        ),
+    ],
+)
+def test_trl_cuts_samples_to_its_own_length(tmp_path: Path, file: str, text: str) -> None:
+    """SFTConfig, DPOConfig and KTOConfig: max_length 1,024 by default, which is assumed."""
+    found = job(tmp_path, text, file)
+    assert found.seq_len.value == 1024
+    assert any("TRL's default max_length" in why for _, _, why in found.assumed)
+
+
+@pytest.mark.parametrize(
+    ("file", "text"),
+    [
+        ("train.py", TRL.replace("MORE", "max_length=None")),  # samples as they are
+        ("train.py", TRL.replace(", MORE", "").replace("SFT", "GRPO")),  # it samples them
+        ("run.sh", "torchrun sft.py --model_name_or_path Qwen/Qwen2.5-7B "
+                   "--per_device_train_batch_size 1"),
+    ],
+)  # fmt: skip
+def test_other_lengths_are_asked_for(tmp_path: Path, file: str, text: str) -> None:
+    with pytest.raises(InputError, match=r"expected --set seq_len=N"):
+        job(tmp_path, text, file)
+
+
 def test_a_manifest_that_starts_a_script_given_beside(tmp_path: Path) -> None:
     manifest = (
         "apiVersion: batch/v1\nkind: Job\nspec:\n  template:\n    spec:\n      containers:\n"

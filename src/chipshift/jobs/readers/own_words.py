@@ -8,10 +8,11 @@ notes of 0.19 (2025-06) and 0.22 (2025-08).
 from __future__ import annotations
 
 import re
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 
 from chipshift.jobs.draft import Draft
 from chipshift.jobs.job import Given
+from chipshift.jobs.readers.hf_args import LENGTHS
 from chipshift.jobs.settings import Setting, Sheet, as_integer
 
 OWN: Mapping[str, tuple[str, ...]] = {
@@ -125,11 +126,32 @@ def hoist(sheet: Sheet) -> None:
         sheet.taken |= {"training_type", "training.type"} & sheet.settings.keys()
 
 
-def put_trl_defaults(settings: Mapping[str, Setting], draft: Draft) -> None:
+TRL_LENGTH = 1024
+"""``max_length`` of these configurations by default (TRL 0.16 and newer; ``max_seq_length`` of
+``SFTConfig`` before), to which longer samples are cut."""
+TRL_CUTS = ("SFT", "DPO", "KTO", "ORPO", "CPO", "BCO", "Reward")
+_TRL_PROGRAM = re.compile(
+    r"(?:^|/)trl/(?:trl/)?scripts/|^trl\.scripts\.|(?:^|/)examples/scripts/(?:sft|dpo|kto|orpo|cpo|"
+    r"bco|reward_modeling)\.py$"
+)
+
+
+def runs_trl(words: Sequence[str]) -> bool:
+    """Whether a command starts one of TRL's own programs: ``trl sft``, ``-m trl.scripts.dpo``."""
+    return any(_TRL_PROGRAM.search(w) or w.rsplit("/", 1)[-1] == "trl" for w in words)
+
+
+def put_trl_defaults(settings: Mapping[str, Setting], draft: Draft, *, cuts: bool) -> None:
     """What TRL's configurations are by default where Transformers' are not, of the present version.
 
     ``max_seq_length``, which TRL dropped in 2025-07, tells an older one.
+
+    Args:
+        cuts: whether samples are cut to ``TRL_LENGTH`` where no length is given.
     """
+    if cuts and not set(LENGTHS) & settings.keys():
+        why = "TRL's default max_length; --set seq_len=N where yours differs"
+        draft.assume("seq_len", TRL_LENGTH, why)
     if "max_seq_length" in settings:
         return
     if not {"gradient_checkpointing", "gradient_checkpointing_kwargs"} & settings.keys():

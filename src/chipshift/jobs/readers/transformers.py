@@ -27,7 +27,13 @@ from chipshift.jobs.readers import deepspeed_chat
 from chipshift.jobs.readers.accelerate_command import launched
 from chipshift.jobs.readers.hf_args import LENGTHS, MODELS, fill, put_ignored, stack_of
 from chipshift.jobs.readers.hf_sharding import take
-from chipshift.jobs.readers.own_words import hoist, put_own_words, put_trl_defaults
+from chipshift.jobs.readers.own_words import (
+    TRL_CUTS,
+    hoist,
+    put_own_words,
+    put_trl_defaults,
+    runs_trl,
+)
 from chipshift.jobs.readers.preference_keys import put_configured, put_program
 from chipshift.jobs.readers.ray_train import put_workers, take_workers
 from chipshift.jobs.readers.script_model import put_built_model, script_model
@@ -108,6 +114,10 @@ def _command(source: Source, context: Context, draft: Draft) -> Sheet:
     context.overrides.lay_over(best)
     if not {key.replace("-", "_") for key in best} & {one.strip("-") for one in TELLTALES}:
         put_own_words(best, draft)
+    words = [word.plain for word in starting.words] if starting is not None else []
+    if runs_trl(words):
+        plain = {key.replace("-", "_"): setting for key, setting in best.items()}
+        put_trl_defaults(plain, draft, cuts=not {"grpo", "rloo", "online_dpo"} & {*words})
     put_machine(draft, launch)
     put_environment(draft, launch)
     by = launched(starting, launch, context, source.path) if starting is not None else None
@@ -131,7 +141,7 @@ def _written_config(settings: dict[str, Setting], context: Context, files: dict[
 def _script(source: Source, context: Context, draft: Draft) -> Sheet:
     module = python_tree.parse(source)
     settings: dict[str, Setting] = {}
-    own_defaults = False
+    own_defaults = cuts = False
     for call in module.calls:
         last = call.name.rsplit(".", 1)[-1]
         if last == "from_pretrained":
@@ -147,6 +157,7 @@ def _script(source: Source, context: Context, draft: Draft) -> Sheet:
             settings.update(call.keywords)
             put_configured(draft, call.name, call.line)
             own_defaults = own_defaults or last.endswith("Config")
+            cuts = cuts or last.removesuffix("Config") in TRL_CUTS
         elif last in TRAINERS:
             settings.update({k: v for k, v in call.keywords.items() if k in _TRAINERS_OWN})
             if last == "RewardTrainer":
@@ -174,7 +185,7 @@ def _script(source: Source, context: Context, draft: Draft) -> Sheet:
     context.overrides.lay_over(flat)
     draft.put("name", Given(source.path.rsplit("/", 1)[-1].removesuffix(".py"), source.path))
     if own_defaults:
-        put_trl_defaults(flat, draft)
+        put_trl_defaults(flat, draft, cuts=cuts)
     return Sheet(flat, draft)
 
 
