@@ -97,6 +97,13 @@ FOREIGN: tuple[tuple[str, tuple[frozenset[str], ...]], ...] = (
     ("StripedHyena (Evo 2)", (frozenset({"hyena_filter_groups"}), frozenset({"hcl_layer_idxs"}))),
     ("NxD Training (AWS Neuron)", (frozenset({"trainer", "distributed_strategy"}),)),
     ("mergekit", (frozenset({"merge_method"}),)),
+    (
+        "Fast-LLM",
+        (
+            frozenset({"base_model", "multi_stage"}),
+            frozenset({"base_model", "decoder", "num_blocks"}),
+        ),
+    ),
 )
 """YAML of other frameworks that share words with those above, and the keys that tell them."""
 

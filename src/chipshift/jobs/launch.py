@@ -89,7 +89,11 @@ def read_launch(source: Source, context: Context) -> Launch:
     context.consumed |= found.sourced
     launch = Launch(found, options)
     for command in found.commands:
-        launch.options = {**_options(launcher_words(command)), **launch.options}
+        words = launcher_words(command)
+        options = _options(words)
+        if "devices" in options and any(one.plain in ("lightning", "fabric") for one in words[:2]):
+            options.setdefault("gpus-per-node", options["devices"])  # lightning run --devices=8
+        launch.options = {**options, **launch.options}
     for name, value in _included(launch.options).items():
         launch.options.setdefault(name, value)
     return launch
@@ -134,6 +138,12 @@ def _options(words: Iterable[Field]) -> dict[str, Field]:
     return found
 
 
+LAUNCHERS = (
+    *("torchrun", "tune", "srun", "mpirun", "mpiexec", "accelerate", "deepspeed"),
+    *("lightning", "fabric"),
+)
+
+
 def launcher_words(command: Command) -> list[Field]:
     """A launch command's own words, up to the training program."""
     words = [word for word in command.words if word.plain]
@@ -141,7 +151,7 @@ def launcher_words(command: Command) -> list[Field]:
     for at, word in enumerate(words):
         plain = word.plain
         base = plain.rsplit("/", 1)[-1]
-        if base in ("torchrun", "tune", "srun", "mpirun", "mpiexec", "accelerate", "deepspeed") or (
+        if base in LAUNCHERS or (
             plain
             in ("torch.distributed.run", "torch.distributed.launch", "accelerate.commands.launch")
         ):
@@ -316,13 +326,17 @@ def as_settings(
             gathered[key][0].append(word)
     settings = {}
     for key, (values, line) in gathered.items():
-        plain = [
-            Unset(v.shown, v.unknown, settling(v.unknown[0], environment)) if v.unknown else v.plain
-            for v in values
-        ]
+        plain = [_unset(v, environment) if v.unknown else v.plain for v in values]
         value = True if not plain else plain[0] if len(plain) == 1 else plain
         settings[key] = Setting(value, file, line or None)
     return settings
+
+
+def _unset(word: Field, environment: Environment | None) -> Unset:
+    name = word.unknown[0]
+    told = settling(name, environment)
+    alone = not word.empty_unknown and len(word.unknown) == 1 and name.isidentifier()
+    return Unset(word.shown, word.unknown, told, name if alone and "giving" not in told else "")
 
 
 def settling(name: str, environment: Environment | None) -> str:
@@ -371,8 +385,12 @@ class Unset(str):
 
     names: tuple[str, ...]
     settling: str
+    empty: str
+    """The variable, where the text is it alone and no file that may set it was left out."""
 
-    def __new__(cls, shown: str, names: tuple[str, ...], settling: str = "") -> Unset:
+    def __new__(
+        cls, shown: str, names: tuple[str, ...], settling: str = "", empty: str = ""
+    ) -> Unset:
         made = super().__new__(cls, shown)
-        made.names, made.settling = names, settling
+        made.names, made.settling, made.empty = names, settling, empty
         return made

@@ -60,6 +60,7 @@ _LAUNCH = re.compile(
     r"\A\s*#!.*\b(?:ba|z|k|da)?sh\b|^[ \t]*#SBATCH|"
     r"^[ \t]*(?:\w+=\S*[ \t]+)*(?:"
     r"(?:srun|torchrun|mpirun|accelerate|deepspeed|tune|axolotl|composer|llamafactory-cli)\b|"
+    r"(?:lightning|fabric)[ \t]+run\b|"
     r"python3?[ \t].*-m[ \t]+(?:torch\.distributed\.|accelerate\.commands\.launch\b))",
     re.M,
 )
@@ -197,6 +198,8 @@ def _script(text: str) -> str:
     """A launch script, by the arguments it passes."""
     if _manifest(text):
         return "kubernetes"
+    if _holds_command(text):
+        return "command_yaml"
     if re.search(r"--recipe[ =]+\S", text) and "run_recipe" in text and not _IMPORTS.search(text):
         return "bridge_command"
     if "setup_experiment.py" in text and not _IMPORTS.search(text):
@@ -227,6 +230,29 @@ def _script(text: str) -> str:
     if _LIGHTNING_COMMAND.search(text) and not _IMPORTS.search(text):
         return "lightning"
     return "transformers" if own_command(text) else ""
+
+
+_COMMAND_KEY = re.compile(
+    r"^(?:run|commands?|entrypoint)[ \t]*:[ \t]*(?:[|>][-+\d]*[ \t]*$|\S.*\b(?:python3?|torchrun|"
+    r"accelerate|deepspeed|bash)\b|(?:#.*)?\n[ \t]*-)",
+    re.M,
+)
+_LAUNCHER_KEY = re.compile(
+    r"^(?:resources|num_nodes|nodes|setup|workdir|envs|searcher|image|python|distribution|compute|"
+    r"environment|file_mounts|type)[ \t]*:",
+    re.M,
+)
+
+
+def _holds_command(text: str) -> bool:
+    """A launcher's YAML that holds a command (SkyPilot, dstack, Determined), and no script."""
+    return bool(
+        _COMMAND_KEY.search(text)
+        and _LAUNCHER_KEY.search(text)
+        and not _SHEBANG.match(text)
+        and not _IMPORTS.search(text)
+        and not re.search(r"^(?:parameters|modules|trainer|model)[ \t]*:", text, re.M)
+    )
 
 
 def own_command(text: str) -> bool:

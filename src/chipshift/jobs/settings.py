@@ -138,6 +138,9 @@ class Sheet:
             return None
         key, setting = found
         value = as_boolean(setting.value)
+        if (empty := getattr(setting.value, "empty", "")) and value is None:
+            self.draft.note(f"${empty}", "empty", "nothing sets it, and a shell leaves it out")
+            value = True  # the switch stands alone
         if value is None:
             raise wrong(key, setting, "true or false")
         self.record(key, setting, into)

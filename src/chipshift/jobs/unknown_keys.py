@@ -14,7 +14,8 @@ BEARING = re.compile(
     r"parallel|shard|recompute|remat(?!ch)|checkpointing|fp8|fp4|quanti[sz]|precision|dtype|offload|"
     r"muon|galore|zero_stage|micro_?batch|batch_size|sequence_len|seq_len|max_length|vocab_size|"
     r"expert|lora|freeze|frozen|num_layers|n_layers?$|hidden_(?:size|dim)|num_heads|n_heads?$|"
-    r"ulysses|ring_attn|head_type|sparse|prun|distill|_kt$|memory_efficient|accumulat"
+    r"ulysses|ring_attn|head_type|sparse|prun|distill|_kt$|memory_efficient|accumulat|"
+    r"optimizer$|outer_(?:opt|sync|step)|diloco|shared_attn|attn_sharing|head_sharing"
 )
 """Words in the name of a key that bears on time or memory, whatever framework made it up."""
 
@@ -24,6 +25,16 @@ PASSING = re.compile(
 )
 """Words of keys that bear on evaluation, data, checkpoints and the like instead."""
 
+SWITCH = re.compile(r"(?:^|\.)(?:use|enable)_\w+$")
+"""A switch of a fork's own (``use_mfsgd``): what it turns on is not known, and so not harmless."""
+
+HARMLESS = re.compile(
+    r"wandb|tensorboard|swanlab|comet|mlflow|tracker|report|progress|tqdm|colou?r|rich|print|debug|"
+    r"profil|snapshot|trace|monitor|metric|timer|auth|token|safetensors|seed|cache|resume|hub|"
+    r"template|prompt|shuffle|stream|signal|affinity|fast_|slow_|legacy|numa|nccl|heartbeat|mock"
+)
+"""Words of switches that turn on reports, data or a start, in any framework."""
+
 
 def bears(key: str, value: Any) -> bool:
     """Whether an unknown key's name says that it bears on time or memory, and it is on.
@@ -32,7 +43,10 @@ def bears(key: str, value: Any) -> bool:
     """
     off = str(value).lower() in ("false", "none", "off", "no", "", "0", "1", "[]", "{}")
     name = key.replace("-", "_")
-    return not off and bool(BEARING.search(name)) and not PASSING.search(name)
+    if off or PASSING.search(name):
+        return False
+    switch = str(value).lower() == "true" and SWITCH.search(name) and not HARMLESS.search(name)
+    return bool(BEARING.search(name) or switch)
 
 
 def misspelt(key: str, known: Iterable[str]) -> str:

@@ -6,12 +6,14 @@ scripts/train/yamls/*, 2025; Composer, "FSDP" (its mixed-precision words), 2025.
 
 from __future__ import annotations
 
+import re
 from typing import Any
 
 from chipshift.jobs.context import Context
 from chipshift.jobs.draft import Draft
 from chipshift.jobs.dtypes import dtype_of
 from chipshift.jobs.job import Given
+from chipshift.jobs.launch import CHIPS
 from chipshift.jobs.readers import deepspeed
 from chipshift.jobs.readers.config_model import put_config_model
 from chipshift.jobs.readers.foundry_mpt import put_mpt
@@ -30,7 +32,8 @@ LENGTHS = ("max_seq_len", "max_position_embeddings", "attn_config*", "use_cache"
 def read(source: Source, context: Context) -> Draft:
     """Read one file; see ``readers/__init__``."""
     draft = Draft(source.path, "llm-foundry")
-    sheet = yaml_sheet(source, context, draft)
+    sheet = yaml_sheet(source, context, draft, inside="parameters")
+    _platform(sheet)
     draft.put("stack", Given("llm-foundry", source.path))
     kind = sheet.text("model.name", into="kind of model")
     if not context.model_named and kind is not None and "mpt" in kind.value:
@@ -70,6 +73,20 @@ def read(source: Source, context: Context) -> Draft:
     sheet.ignore(("*",), False, "does not change the time or memory of a step")
     sheet.close("llm-foundry")
     return draft
+
+
+def _platform(sheet: Sheet) -> None:
+    """A run of MosaicML's platform: the YAML is its ``parameters``, its GPUs are all nodes'.
+
+    Source: Databricks Mosaic, llm-foundry, mcli/README.md (compute.gpus, gpu_type), 2024.
+    """
+    draft = sheet.draft
+    draft.put("devices", sheet.integer("compute.gpus", into="devices"))
+    kind = sheet.text("compute.gpu_type", into="chip")
+    chip = next((CHIPS[w] for w in re.split(r"[^a-z0-9]+", kind.value.lower()) if w in CHIPS),
+                None) if kind else None  # fmt: skip
+    if kind is not None and chip is not None:
+        draft.put("chip", Given(chip, kind.file, kind.line))
 
 
 def _adapters(sheet: Sheet) -> None:

@@ -18,7 +18,7 @@ from chipshift.jobs.dtypes import DTYPES, dtype_of
 from chipshift.jobs.job import Given
 from chipshift.jobs.near_value import refuse_near
 from chipshift.jobs.overrides import typed
-from chipshift.jobs.readers.adapter_keys import AUTOCAST, put_adapters
+from chipshift.jobs.readers.adapter_keys import AUTOCAST, USED, put_adapters
 from chipshift.jobs.readers.hf_sharding import put_sharding
 from chipshift.jobs.readers.optimizer_name import put_optimizer_named
 from chipshift.jobs.readers.parallelism_config import put_sequence_parallel
@@ -294,10 +294,22 @@ QUIET = (
 )
 
 
+_STARTED = re.compile(
+    r"^(?:lora|peft|adapter)s?_?(?:model_?)?(?:weights?|ckpt|checkpoint|path|dir|folder|name_or_path)"
+)
+"""Keys that name adapters to start from (``lora_path_prefix``, ``lora_weights``)."""
+
+
 def put_ignored(sheet: Sheet, more: tuple[str, ...] = ()) -> None:
     sheet.ignore(
         ("neft*", "lora_dropout", "lora_fan_in_fan_out"), False, "does not change time or memory"
     )
+    if sheet.draft.get("lora") is None and not any(
+        key in sheet.settings and as_boolean(sheet.settings[key].value) is False for key in USED
+    ):
+        why = "adapters of the script's own: the whole model was taken as trained"
+        started = [key for key in sheet.settings if _STARTED.search(key)]
+        sheet.ignore(started, True, why)
     why = "Spectrum trains a part of the weights only: all of them were taken"
     sheet.ignore(("spectrum_*",), True, why)
     sheet.ignore((*QUIET, *more), False, "does not change the time or memory of a step")

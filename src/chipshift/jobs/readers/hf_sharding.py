@@ -7,12 +7,15 @@ from __future__ import annotations
 
 import re
 
+from chipshift.errors import InputError
 from chipshift.jobs.context import Context
 from chipshift.jobs.draft import Draft, join
 from chipshift.jobs.job import Given
 from chipshift.jobs.near_value import FSDP_WORDS, refuse_near
 from chipshift.jobs.readers import deepspeed
+from chipshift.jobs.recognise import recognise
 from chipshift.jobs.settings import Setting, Sheet, as_boolean
+from chipshift.jobs.source import Source
 
 
 def put_sharding(sheet: Sheet, context: Context) -> None:
@@ -93,6 +96,10 @@ def deepspeed_file(sheet: Sheet, context: Context, key: str, setting: Setting) -
     if beside is not None:
         take(draft, deepspeed.read(beside, context))
         return
+    others = [name for name, one in context.beside.items() if _is_deepspeed(one)]
+    if others:
+        why = f"{others[0]}, which was given, is read in its place"
+        draft.miss(path.rsplit("/", 1)[-1], setting.file, setting.line, why)
     match = re.search(r"(?:zero|stage|z)[-_]?([0-3])", path.lower())
     stage = int(match.group(1)) if match else 2
     why = f"told from the name {path}" if match else f"give {path} too for its stage"
@@ -100,6 +107,13 @@ def deepspeed_file(sheet: Sheet, context: Context, key: str, setting: Setting) -
     if "offload" in path.rsplit("/", 1)[-1].lower():
         draft.flag("cpu_offload", key, setting.value, setting.line)
         draft.note("offload", "on the device", f"{why}; the host's part is not modelled")
+
+
+def _is_deepspeed(source: Source) -> bool:
+    try:
+        return recognise(source) == "deepspeed"
+    except InputError:
+        return False
 
 
 def take(draft: Draft, other: Draft) -> None:

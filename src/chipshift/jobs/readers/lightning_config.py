@@ -20,6 +20,7 @@ from chipshift.jobs.launch import (
 )
 from chipshift.jobs.readers.hf_args import MODELS, put_model_named
 from chipshift.jobs.readers.lightning_keys import LENGTHS, fill_trainer
+from chipshift.jobs.readers.preference_keys import put_class
 from chipshift.jobs.readers.yaml_sheet import yaml_sheet
 from chipshift.jobs.settings import Setting, Sheet
 from chipshift.jobs.source import Source
@@ -31,7 +32,12 @@ COMMAND = re.compile(
 
 _CLASS = re.compile(r"^(?:(?:trainer|fabric)\.)?strategy\.(?:class_path|_target_)$")
 _NAMES = ("pretrained_model_name_or_path", "pretrained_model_path", "pretrained_model_name",
-          "pretrained_name", "model_type", *MODELS)  # fmt: skip
+          "pretrained_name", "hf_path", "hf_model", "hf_model_name", "hf_model_path",
+          "model_type", *MODELS)  # fmt: skip
+RECOMPUTES = ("gradient_checkpointing", "enable_gradient_checkpointing",
+              "use_gradient_checkpointing", "activation_checkpointing")  # fmt: skip
+"""What modules call the switch that recomputes each layer."""
+
 _BATCHES = ("batch_size", "train_batch_size", "train_batchsize", "per_device_batch_size")
 
 
@@ -44,6 +50,7 @@ def read(source: Source, context: Context) -> Draft:
         sheet = yaml_sheet(source, context, draft)
     renamed = _rename(sheet)
     _model(sheet, context)
+    _loss(sheet)
     fill_trainer(sheet, context)
     for old, new in renamed.items():
         if new in draft.reached:
@@ -105,6 +112,14 @@ def _rename(sheet: Sheet) -> dict[str, str]:
     return renamed
 
 
+def _loss(sheet: Sheet) -> None:
+    """The loss that the module's class is named after: ``class_path: package.DPO``."""
+    for key, setting in sheet.settings.items():
+        if re.fullmatch(r"(?:model|module|lightning_module)\.(?:class_path|_target_)", key):
+            put_class(sheet.draft, str(setting.value), setting.line)
+            return
+
+
 def _word(key: str) -> str:
     parts = key.split(".")
     last = parts[-1]
@@ -114,8 +129,12 @@ def _word(key: str) -> str:
         return last
     if "strategy" in parts[:2] and len(parts) > 2:
         return f"strategy.{last}"
-    if re.fullmatch(r"optimizer\.(?:class_path|_target_|name)", key):
+    if re.fullmatch(r"(?:.*\.)?optim(?:izer)?(?:\.init_args)?\.(?:class_path|_target_|name)", key):
         return "optimizer"
+    if last in ("optimizer_class", "optimizer_name") and len(parts) > 1:
+        return "optimizer"
+    if last in RECOMPUTES and len(parts) > 1 and parts[0] not in ("trainer", "data"):
+        return "gradient_checkpointing"
     if last in _BATCHES and (len(parts) == 1 or not re.match(r"eval|val|test|model", parts[0])):
         return "batch_size"
     if last == "global_batch_size":

@@ -32,6 +32,9 @@ SHARDS = {"SHARD_GRAD_OP": "zero2", "NO_SHARD": "ddp", "HYBRID_SHARD": "hybrid"}
 ALL = re.compile(r"auto|-1|.*(?:device_count|is_available|DeviceCount|n_gpu\b).*", re.S)
 """All devices of a node, or as many as a run counts there."""
 
+OFF = ("none", "false", "", "0")
+"""What switches recomputation off."""
+
 ACCUMULATION = ("accumulate_grad_batches", "gradient_accumulation_iters",
                 "gradient_accumulation_steps")  # fmt: skip
 LENGTHS = ("max_seq_length", "max_length", "block_size", "seq_len", "seq_length", "context_length",
@@ -55,8 +58,8 @@ def fill_trainer(sheet: Sheet, context: Context) -> None:
         draft.assume("accumulation", 1, "Lightning's default accumulate_grad_batches")
     draft.put("seq_len", sheet.integer(*LENGTHS, into="length"))
     _model_length(sheet)
-    _strategy(sheet, context)
     _precision(sheet)
+    _strategy(sheet, context)
     name = sheet.text("optimizer", into="optimizer")
     if name is not None:
         put_optimizer_named(draft, name, "optimizer")
@@ -157,6 +160,8 @@ def _strategy(sheet: Sheet, context: Context) -> None:
         draft.put("engine", Given("fsdp", draft.file, line))
     else:
         kind = "ddp"
+    if draft.get("engine") == "deepspeed":
+        _half(sheet)
     if (made or name) and "sharding" not in draft.values:
         draft.put("sharding", Given(kind, draft.file, line))
     draft.assume("sharding", kind, "Lightning's default strategy")
@@ -167,12 +172,24 @@ def _strategy(sheet: Sheet, context: Context) -> None:
         sheet.flag("cpu_offload", f"strategy.{key}")
 
 
+def _half(sheet: Sheet) -> None:
+    """Under DeepSpeed ``bf16-true`` turns on its own bf16, as ``bf16-mixed`` does.
+
+    Source: Lightning, src/lightning/fabric/strategies/deepspeed.py (_format_precision_config),
+    2026: fp32 master weights and moments are kept in either.
+    """
+    draft = sheet.draft
+    held = draft.values.get("loaded")
+    if draft.get("mixed") == "no" and isinstance(held, Given) and held.value in ("bf16", "fp16"):
+        draft.put("mixed", held)
+
+
 def _remat(sheet: Sheet) -> None:
     draft = sheet.draft
     for key in ("strategy.activation_checkpointing_policy", "strategy.activation_checkpointing",
                 "gradient_checkpointing"):  # fmt: skip
         again = sheet.raw(key)
-        if again is not None and again[1].value not in (None, False, "", "None"):
+        if again is not None and str(again[1].value).lower() not in OFF:
             sheet.record(*again, "rematerialisation")
             draft.put("remat", Given("full", draft.file, again[1].line))
     draft.assume("remat", "none", "no checkpointing policy is given")

@@ -22,6 +22,7 @@ from chipshift.jobs.readers.maxtext_command import command_sheet
 from chipshift.jobs.readers.maxtext_experts import put_capacity
 from chipshift.jobs.readers.maxtext_mesh import put_axes, put_batch
 from chipshift.jobs.readers.maxtext_remat import POLICIES, TENSOR, custom_policy
+from chipshift.jobs.readers.maxtext_scale import SIZES, put_scale
 from chipshift.jobs.readers.optimizer_name import put_optimizer_named
 from chipshift.jobs.readers.teacher import put_teacher
 from chipshift.jobs.readers.yaml_sheet import yaml_sheet
@@ -126,12 +127,9 @@ def _model(sheet: Sheet, context: Context) -> None:
         "head_dim": 128,
         "vocab_size": 32000,
     }
+    put_scale(sheet, defaults)
     keys = {
-        "base_emb_dim": "hidden_size",
-        "base_num_query_heads": "num_attention_heads",
-        "base_num_kv_heads": "num_key_value_heads",
-        "base_mlp_dim": "intermediate_size",
-        "base_num_decoder_layers": "num_hidden_layers",
+        **SIZES,
         "head_dim": "head_dim",
         "vocab_size": "vocab_size",
         "logits_via_embedding": "tie_word_embeddings",

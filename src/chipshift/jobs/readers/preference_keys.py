@@ -39,6 +39,12 @@ _PROGRAM = re.compile(
 _CONFIG = re.compile(r"(?:^|\.)(DPO|KTO|BCO|ORPO|CPO|Reward|GRPO|PPO|RLOO|OnlineDPO)Config$")
 
 
+_CLASS = re.compile(
+    r"(?:^|\.)(?:\w+_)?(DPO|KTO|BCO|ORPO|CPO|SimPO|GRPO|PPO|RLOO)(?:(?:Lit|Lightning)?"
+    r"(?:Module|Model|Task|Trainer))?$"
+)
+
+
 def known_loss(name: str) -> str:
     """Our name of a stage or a loss, or ""."""
     lowered = ALIKE.get(name.lower(), name.lower())
@@ -63,6 +69,13 @@ def put_configured(draft: Draft, call: str, line: int | None) -> None:
     if found := _CONFIG.search(call):
         name = found.group(1).lower().replace("onlinedpo", "online_dpo")
         _put_named(draft, name, Given(name, draft.file, line))
+
+
+def put_class(draft: Draft, path: str, line: int | None) -> None:
+    """The loss that a class of a training module is named after: ``lms.DPO``, ``ORPOModule``."""
+    if found := _CLASS.search(path):
+        draft.counts_examples = True
+        _put_named(draft, found.group(1).lower(), Given(found.group(1), draft.file, line))
 
 
 def _put_named(draft: Draft, name: str, place: Given[str]) -> None:

@@ -108,9 +108,11 @@ def resolve(
     env = Environment(dict(fixed or {}), file=file)
     env.variables.update(preset or {})
     env.positional = _arguments(env, text)
+    env.given = dict(beside or {})
     walker = _Walker(env, dict(beside or {}), file)
     walker.run(parse(text, file))
     walker.found.environment = env
+    walker.found.sourced |= env.queried
     return walker.found
 
 

@@ -89,6 +89,8 @@ class Environment:
         unsourced: files that the script sources and that were not given, with the line.
         steps: what is left of the walk's allowance.
         made: characters that expansions have come to so far.
+        given: texts of files given beside the script, by base name; queried: those that yq or jq
+            looked into.
         option_at: letters of a word ``-abc`` that ``getopts`` is through with.
     """
 
@@ -104,6 +106,8 @@ class Environment:
     made: int = 0
     option_at: int = 0
     file: str = ""
+    given: dict[str, str] = field(default_factory=dict)
+    queried: set[str] = field(default_factory=set)
 
     def get(self, name: str) -> Value | None:
         if name in self.fixed:

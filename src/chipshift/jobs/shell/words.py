@@ -11,6 +11,7 @@ from chipshift.jobs.shell.formats import formatted
 from chipshift.jobs.shell.lex import CONTINUED, OPEN, Cursor
 from chipshift.jobs.shell.nodes import Part, Word
 from chipshift.jobs.shell.outputs import COUNTED, HOSTS, braces, hosts, printed
+from chipshift.jobs.shell.queries import QUERY, queried
 from chipshift.jobs.shell.values import (
     MOST_TEXT,
     Environment,
@@ -211,6 +212,11 @@ def _substitution(text: str, env: Environment, line: int, depth: int) -> Field:
             shown = printed(match.group(1), [word.plain for word in words])
             if shown is not None:
                 return Field(shown, line)
+    if match := QUERY.fullmatch(stripped):
+        words = _words_of(match.group(1), env, line, depth)
+        told = queried([word.plain for word in words], env)
+        if told is not None:
+            return Field(told, line)
     if re.match(r"scontrol[ \t]+show[ \t]+hostnames?\b", stripped):
         return hosts(stripped, env, line)
     return unresolved(f"({stripped[:78]})", line)
