@@ -12,7 +12,7 @@ from chipshift.estimate.stack import newest_release
 from chipshift.jobs.job import Given, TrainJob
 from chipshift.jobs.plan import Plan
 from chipshift.machines.machine import Machine
-from chipshift.models.scope import left_out
+from chipshift.models.scope import further_tokens, left_out
 from chipshift.worked import Worked
 from chipshift.worked.tree import as_json as worked_json
 
@@ -82,6 +82,13 @@ def assumptions(e: Estimate) -> list[dict[str, Any]]:
         rows.append(
             {"what": f"model: {part}", "value": size,
              "why": "parameters of a part that neither time nor memory has in it"}
+        )  # fmt: skip
+    further = further_tokens(e.job.model, float(e.job.seq_len.value))
+    if further is not None:
+        more = f"{further.share:.1%} more FLOPs and {further.params / 1e9:.2f} B parameters each"
+        rows.append(
+            {"what": "model: blocks that predict further tokens", "value": further.blocks,
+             "why": f"in neither time nor memory; where they are trained, {more}"}
         )  # fmt: skip
     if e.stack != e.job.stack.value:
         rows.append(

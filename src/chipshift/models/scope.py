@@ -2,9 +2,13 @@
 
 from __future__ import annotations
 
+from dataclasses import dataclass
+
 from chipshift.errors import InputError
-from chipshift.models.count import conv_params, projection_params, tower_params
+from chipshift.models.count import conv_params, layer_params, projection_params, tower_params
 from chipshift.models.model import Model
+from chipshift.models.ops import Cut, end_ops, flops_of, forward_flops_per_token, layer_ops
+from chipshift.worked import plain
 
 
 def left_out(model: Model) -> list[tuple[str, int]]:
@@ -21,6 +25,38 @@ def left_out(model: Model) -> list[tuple[str, int]]:
     )
     parts.append(("maps applied once an item", projection_params(once)))
     return [(name, size) for name, size in parts if size]
+
+
+@dataclass(frozen=True)
+class FurtherTokens:
+    """Blocks that a run may train to predict tokens after the next: ``Model.mtp_layers``.
+
+    Attributes:
+        blocks: how many.
+        params: of one, less the embedding and the head that it shares.
+        share: FLOPs of all of them over the rest of the model's.
+    """
+
+    blocks: int
+    params: int
+    share: float
+
+
+def further_tokens(model: Model, seq_len: float) -> FurtherTokens | None:
+    """What the blocks that predict further tokens would add, which nothing here counts.
+
+    Each is the top layer again behind one map of two inputs and two norms, under a norm and the
+    shared head (DeepSeek-V3 report 2024, section 2.2).
+    """
+    if not model.mtp_layers or not model.layer_order:
+        return None
+    layer, width = model.layers[model.layer_order[-1]][0], model.d_model
+    size = layer_params(layer, width).total + 2 * width * width + 3 * width
+    cut = Cut(tokens=1.0, seq_len=seq_len)
+    ops = layer_ops(layer, width, cut) + end_ops(model, cut)[1]
+    one = float(plain(flops_of(ops))) + 2 * 2 * width * width
+    whole = float(plain(forward_flops_per_token(model, seq_len)))
+    return FurtherTokens(model.mtp_layers, size, model.mtp_layers * one / whole)
 
 
 def refuse_untimed(model: Model) -> None:

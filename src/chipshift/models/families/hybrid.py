@@ -318,7 +318,8 @@ def _gated(c: Fields, feed_forward: Sequence[DenseMlp | MoeMlp]) -> Model:
         _block(c, kind, attention, mixer, one)
         for kind, one in zip(kinds, feed_forward, strict=True)
     ]
-    return _ends(c, layers)
+    further = c.count("mtp_num_hidden_layers", default=0, least=0, most=100)
+    return replace(_ends(c, layers), mtp_layers=further)
 
 
 def minimax(c: Fields) -> Model:

@@ -136,7 +136,8 @@ def minimax_m2(c: Fields) -> Model:
     """MiniMax-M2: full attention, norms over all query and all key channels."""
     c = c.having(head_dim=128)
     attention = gqa(c, norm="flat" if c.flag("use_qk_norm", default=True) else "", kv_default=8)
-    return stack(c, attention, routed(c, *local_experts(c, 256, 8)))
+    further = c.count("num_mtp_modules", default=0, least=0, most=100)
+    return stack(c, attention, routed(c, *local_experts(c, 256, 8)), mtp_layers=further)
 
 
 def gpt_oss(c: Fields) -> Model:
@@ -193,7 +194,8 @@ def exaone_moe(c: Fields) -> Model:
     every = every or c.count("sliding_window_pattern", default=4)
     kinds = windows(c, [(i + 1) % every != 0 for i in range(count)])
     attention = [gqa(c, norm="head", window=w, kv_default=32) for w in kinds]
-    return stack(c, attention, mixed(c, sparse, experts))
+    further = c.count("num_nextn_predict_layers", default=0, least=0, most=100)
+    return stack(c, attention, mixed(c, sparse, experts), mtp_layers=further)
 
 
 def ernie4_5_moe(c: Fields) -> Model:
