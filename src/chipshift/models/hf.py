@@ -150,7 +150,8 @@ def _family(c: Fields) -> Callable[[Fields], Model]:
     if not found:
         raise InputError(
             f"{c.file}: neither model_type nor architectures is given;"
-            f" expected a model_type out of {', '.join(sorted(FAMILIES))}"
+            f" expected a model_type such as llama, qwen3_moe or deepseek_v3, one of"
+            f" {len(FAMILIES)} that docs/models.md lists"
         )
     told = numbers_of(c.values)
     lacks = [f"--set model.{key}=N" for key in STATED if told.get(key) is None]
