@@ -184,3 +184,16 @@ def test_an_all_to_all_that_the_step_does_not_write_is_inserted() -> None:
     assert inserted(built_in, "jit(step)/jvp()/shard_map/all_to_all") == (0.0, "")
     assert inserted(built_in, "") == (0.0, "")
     assert inserted(users, "jit(step)/jvp()/concatenate") == (0.0, "")
+
+
+@pytest.mark.parametrize(("tied", "tables"), [(False, 2 * 2), (True, 2 * 4)])
+def test_sums_over_dp_of_what_lies_outside_the_layers_are_done_once_a_step_in_fp32(
+    tied: bool, tables: int
+) -> None:
+    """Of four microbatches each layer's gradients are summed four times, those of embedding and
+    head once at twice the width; four times in bf16 where both are one table."""
+    cfg = Config(256, 512, (((DENSE,), 3),), (2, 4, 1, 1, 1), 256, 16, tied=tied)
+    one, four = (expected(replace(cfg, accumulation=n))["all_reduce", "dp"] for n in (1, 4))
+    table = 2 * 1 / 2 * 512 * 256 * 2 / 4  # an all-reduce of a quarter over two devices, in bf16
+    layers = one - 2 * table
+    assert four == pytest.approx(4 * layers + tables * table)

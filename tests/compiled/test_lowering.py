@@ -11,6 +11,7 @@ from hypothesis import strategies as st
 
 from chipshift.compiled.expected import expected
 from chipshift.compiled.lowering import Laid, Slice, rough, slice_of
+from chipshift.compiled.stages import scattered_in_turn
 from chipshift.compiled.step.config import Block, Config
 
 GIB = 2.0**30
@@ -172,6 +173,54 @@ def test_a_gradient_over_dp_and_fsdp_of_v7x_is_summed_once_whole() -> None:
 def sharded_optimizer(mesh: tuple[int, int, int, int, int]) -> Config:
     """``small`` with the optimizer in parts over dp."""
     return replace(small(mesh), zero=True)
+
+
+def test_a_sharded_optimizers_gradient_on_v7x_is_scattered_over_fsdp_and_dp_at_once() -> None:
+    """7/8 of each gradient over both in place of 3/4 and 1/2 of a quarter, the same bytes; the
+    table's rows, looked up in parts, are scattered over dp alone."""
+    cfg = sharded_optimizer((2, 4, 1, 1, 1))
+    asked, sent = expected(cfg), expected(cfg, on("v7x", 2, 2, 1, cores=2))
+    gradients = asked["reduce_scatter", "fsdp"] / (3 / 4)
+    assert ("reduce_scatter", "fsdp") not in sent
+    assert sent["reduce_scatter", "dp+fsdp"] == pytest.approx(7 / 8 * gradients)
+    assert sent["reduce_scatter", "dp"] == pytest.approx(512 * 256 * 2 / 4 / 2)
+    assert sent["all_gather", "dp"] == asked["all_gather", "dp"]
+    in_turn = scattered_in_turn(sent, asked, cfg)
+    over_dp, over_fsdp = ("reduce_scatter", "dp"), ("reduce_scatter", "fsdp")
+    assert ("reduce_scatter", "dp+fsdp") not in in_turn
+    assert in_turn[over_dp] == pytest.approx(asked[over_dp])
+    assert in_turn[over_fsdp] == pytest.approx(asked[over_fsdp])
+
+
+def test_keys_and_values_of_one_head_a_device_are_all_reduced_outside_a_matmul() -> None:
+    """256 x 128 in bf16 each, of three layers, over two: 2 x 1/2 of it in place of 1/2."""
+    one = replace(small((2, 2, 1, 1, 4)), batch=16)
+    two = replace(one, segments=(((replace(HEADS, kv_heads=8),), 3),))
+    one = replace(one, segments=(((HEADS,), 3),))
+    each = 3 * 2 * 256 * 128 * 2
+    over_fsdp = ("all_reduce", "fsdp")
+    where = on("v6e", 4, 4)
+    assert expected(one, where)[over_fsdp] - expected(two, where)[over_fsdp] == each
+    where = on("v7x", 2, 2, 2, cores=2)
+    assert expected(one, where).get(over_fsdp) == expected(two, where).get(over_fsdp)
+
+
+HEADS = Block(heads=8, kv_heads=4, head_dim=128, v_head_dim=128, mlp_width=512)
+
+
+def test_experts_whose_columns_fill_no_tiles_are_scattered_by_the_models_width() -> None:
+    """256 over two devices are one tile of 128 each, an odd number: all three matrices of experts
+    192 wide are all-reduced, of those 256 wide the down projection."""
+    where = on("v6e", 4, 2)
+
+    def all_reduced(width: int) -> float:
+        routed = Block(4, 4, 128, 128, experts=8, top_k=2, expert_width=width)
+        cfg = replace(small((1, 2, 4, 1, 1)), segments=(((routed,), 3),), batch=64)
+        return expected(cfg, where)["all_reduce", "fsdp"]
+
+    matrix = 3 * 2 * 256 * 2  # of three layers' two experts a device, in bf16, a column
+    assert all_reduced(192) == pytest.approx(3 * matrix * 192)
+    assert all_reduced(256) == pytest.approx(matrix * 256)
 
 
 def test_a_sharded_optimizers_scatter_over_dp_and_cp_is_an_all_reduce_and_over_dp_is_not() -> None:

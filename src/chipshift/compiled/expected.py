@@ -11,8 +11,8 @@ from __future__ import annotations
 from collections import defaultdict
 from dataclasses import replace
 
-from chipshift.compiled.lowering import Laid, Slice
-from chipshift.compiled.stages import Sums, gathered, over, scattered, summed, vector_summed
+from chipshift.compiled.lowering import Laid, Slice, in_whole_tiles
+from chipshift.compiled.stages import Over, Sums, gathered, over, scattered, summed, vector_summed
 from chipshift.compiled.step.config import Block, Config
 from chipshift.compiled.step.remat_names import choice
 
@@ -54,6 +54,7 @@ def _weights(
     apart: bool = False,
     laid: Laid | None = None,
     used: float = 1.0,
+    outside: bool = False,
 ) -> Sums:
     """A weight of ``elements`` a device (after tp and ep): its gathers, and its gradient's sum.
 
@@ -61,6 +62,7 @@ def _weights(
     ``apart``: tp devices multiply different tokens with the same weight, so that they sum it too.
     ``laid``: what of the layout decides how it is scattered.
     ``used``: share of it that a device uses and has a gradient of.
+    ``outside``: it is used once a microbatch, outside the loop over layers.
     """
     sums: Sums = defaultdict(float)
     where = over(cfg, weight_axes(cfg, expert))
@@ -70,9 +72,15 @@ def _weights(
     if n > 1:
         for key, sent in gathered(where, held, on).items():
             sums[key] += gathers * sent
-        if on is not None and on.sums_once(n, k):
-            both = ("dp", "fsdp", "ep", "cp", *(("tp",) if apart else ()))
-            _add(sums, summed(over(cfg, both), reduced))
+        in_parts = in_matmul and not apart  # the partitioner's to scatter, not written out
+        if on is not None and cfg.zero and k > 1 and in_parts and on.scatters_at_once():
+            both = over(cfg, ("dp", *weight_axes(cfg, expert)))
+            if both.slices == 1:
+                _add(sums, scattered(both, reduced, by_sum=False))
+                _add(sums, _gathered_once(cfg, over(cfg, ("dp",)), elements / n, on))
+                return sums
+        if on is not None and not cfg.zero and in_parts and on.sums_once(n, k):
+            _add(sums, summed(over(cfg, ("dp", "fsdp", "ep", "cp")), reduced))
             return sums
         meanwhile = on is not None and in_matmul and on.multiplies_meanwhile(n, k)
         by_sum = on is not None and (
@@ -83,9 +91,18 @@ def _weights(
             _add(sums, summed(where, reduced, on, laid))
         else:
             _add(sums, scattered(where, reduced, by_sum))
-    more = _replicated(cfg, elements, on, expert=expert, apart=apart, laid=laid, used=used)
-    _add(sums, more)
+    also = {"apart": apart, "used": used, "outside": outside}
+    _add(sums, _replicated(cfg, elements, on, expert=expert, laid=laid, **also))
     return sums
+
+
+def _once_a_step(cfg: Config) -> float:
+    """A microbatch's share of a sum over replicas that XLA takes out of the loop over microbatches:
+    of a weight outside the layers, whose gradients are added up before, in ``gradient_dtype``. Not
+    where one table is embedding and head: its two gradients meet before they are added up."""
+    if cfg.accumulation == 1 or cfg.tied:
+        return 1.0
+    return WIDTH[cfg.gradient_dtype] / WIDTH[cfg.reduce_dtype] / cfg.accumulation
 
 
 def _replicas(cfg: Config, expert: bool, apart: bool) -> tuple[str, ...]:
@@ -104,6 +121,7 @@ def _replicated(
     apart: bool = False,
     laid: Laid | None = None,
     used: float = 1.0,
+    outside: bool = False,
 ) -> Sums:
     """What is done over the devices that hold the same part of a weight: its gradient summed, or
     with a sharded optimizer scattered, and the weight gathered once a step."""
@@ -119,10 +137,9 @@ def _replicated(
     reduced = part * used * WIDTH[cfg.reduce_dtype]
     laid = Laid() if laid is None else replace(laid, along=laid.along / n)
     if not cfg.zero:
-        _add(sums, summed(where, reduced, on, laid))
+        _add(sums, summed(where, reduced * (_once_a_step(cfg) if outside else 1.0), on, laid))
         return sums
-    for key, sent in gathered(where, part * WIDTH[cfg.compute_dtype], on).items():
-        sums[key] += sent / cfg.accumulation
+    _add(sums, _gathered_once(cfg, where, part, on))
     if used < 1 or (on is not None and where.in_stages):  # a part is summed before it is put back
         _add(sums, summed(where, reduced, on, laid))
         return sums
@@ -137,6 +154,12 @@ def _replicated(
     return sums
 
 
+def _gathered_once(cfg: Config, where: Over, part: float, on: Slice | None) -> Sums:
+    """A microbatch's share of the gather with which a step of a sharded optimizer begins."""
+    sent = gathered(where, part * WIDTH[cfg.compute_dtype], on)
+    return {key: each / cfg.accumulation for key, each in sent.items()}
+
+
 def _layer(cfg: Config, block: Block, on: Slice | None) -> Sums:
     sums: Sums = defaultdict(float)
     tp, ep = cfg.mesh[4], cfg.mesh[2]
@@ -148,7 +171,9 @@ def _layer(cfg: Config, block: Block, on: Slice | None) -> Sums:
     copies = block.kv_rank is None and block.kv_heads % tp > 0  # one head of all on each device
     for elements, is_query in zip(inner, (True, False, False), strict=False):
         used = 1 / block.kv_heads if copies and apart and not is_query else 1.0
-        _add(sums, _weights(cfg, elements, 2, on, used=used))
+        one_head = block.kv_rank is None and not is_query and block.kv_heads <= tp
+        laid = Laid(behind_one="head" if one_head else "")
+        _add(sums, _weights(cfg, elements, 2, on, used=used, laid=laid))
         if used < 1:
             n = over(cfg, weight_axes(cfg, expert=False)).devices
             _add(sums, _summed(cfg, ("tp",), elements / n * WIDTH[cfg.reduce_dtype]))
@@ -159,8 +184,10 @@ def _layer(cfg: Config, block: Block, on: Slice | None) -> Sums:
             _add(sums, _weights(cfg, cfg.d_model * width, 2, on, laid=laid))
     if block.experts:
         one = cfg.d_model * block.expert_width * block.experts / (tp * ep)
-        down = Laid(along=cfg.d_model, behind_one=block.experts == ep)
-        for of in (*[None] * (matrices - 1), down):
+        alone = block.experts == ep
+        down = Laid(along=cfg.d_model, behind_one="expert" if alone else "")
+        by_width = alone or not in_whole_tiles(block.expert_width / tp)
+        for of in (*[Laid(along=cfg.d_model) if by_width else None] * (matrices - 1), down):
             _add(sums, _weights(cfg, one, 2, on, expert=True, in_matmul=False, laid=of))
     _add(sums, _whole_weights(cfg, block))
     _add(sums, _tensor_parallel(cfg, block, on))
@@ -301,10 +328,11 @@ def _outside(cfg: Config, on: Slice | None) -> Sums:
     vocab = cfg.vocab / (tp if cfg.vocab % tp == 0 else 1)
     table, in_matmul = vocab * cfg.d_model, cfg.loss_chunks == 1
     laid = Laid(across=vocab, along=cfg.d_model if cfg.tied else 0)
-    _add(sums, _weights(cfg, table, 1, on, in_matmul=in_matmul, laid=laid))
+    _add(sums, _weights(cfg, table, 1, on, in_matmul=in_matmul, laid=laid, outside=True))
     # The lookup's own gradient is in parts already, so that dp alone sums it, in compute dtype.
     looked_up = replace(cfg, reduce_dtype=cfg.compute_dtype)
-    for key, sent in _replicated(looked_up, table, on, laid=Laid(along=cfg.d_model)).items():
+    rows = Laid(along=cfg.d_model)
+    for key, sent in _replicated(looked_up, table, on, laid=rows, outside=True).items():
         if not (cfg.zero and cfg.tied):  # one table where tied
             sums[key] += sent
     tokens_on = ("dp", "fsdp", "ep", "cp", *(("tp",) if cfg.sequence_parallel else ()))

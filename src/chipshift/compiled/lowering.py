@@ -28,12 +28,13 @@ class Laid:
     Attributes:
         across: columns of a matrix that is scattered by the other dimension, 0 = no matrix.
         along: columns of one that is scattered by its last dimension, else 0.
-        behind_one: a dimension of size one lies before the scattered one.
+        behind_one: what it is where a dimension of size one lies before the scattered one
+            (``expert``, the down projection of one; ``head``, keys or values of one), else "".
     """
 
     across: float = 0.0
     along: float = 0.0
-    behind_one: bool = False
+    behind_one: str = ""
 
 
 @dataclass(frozen=True)
@@ -81,7 +82,7 @@ class Slice:
         return self.layouts and (
             self.columns_too_rough(n, laid.across)
             or self.parts_are_odd(n, laid.along)
-            or (laid.behind_one and self.scatters_behind_one("expert"))
+            or (laid.behind_one != "" and self.scatters_behind_one(laid.behind_one))
         )
 
     def columns_too_rough(self, n: int, columns: float) -> bool:
@@ -101,7 +102,8 @@ class Slice:
     def scatters_behind_one(self, what: str) -> bool:
         """Whether an array is scattered by an all-reduce where a dimension of size one lies before
         the scattered one. ``what``: ``sequence`` (activations of one, over tp), ``lookup`` (the
-        same, of the embedding) or ``expert`` (the down projection of one)."""
+        same, of the embedding), ``expert`` (the down projection of one) or ``head`` (keys or
+        values of one)."""
         return self.layouts and self.chip in rules()["scatter_behind_one"][what]
 
     def scatters_in_mesh_order(self) -> bool:
@@ -109,10 +111,19 @@ class Slice:
         another order than the mesh's devices."""
         return self.chip in rules()["scatter_out_of_order"]["chips"]
 
+    def scatters_at_once(self) -> bool:
+        """Whether a sharded optimizer's gradient is scattered over fsdp and dp in one move."""
+        return self.chip in rules()["scattered_at_once"]["chips"]
+
     def sums_once(self, scattered: int, summed: int) -> bool:
         """Whether a gradient scattered over some devices and summed over others is summed whole."""
         both = scattered > 1 and summed > 1 and scattered * summed == self.devices
         return both and self.chip in rules()["summed_once"]["chips"]
+
+
+def in_whole_tiles(columns: float) -> bool:
+    """Whether experts' columns on one device fill tiles, so that their gradients lie by them."""
+    return columns % int(rules()["experts_by_width"]["tile"]) == 0
 
 
 def rough(columns: int) -> int:

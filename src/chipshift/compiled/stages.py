@@ -107,3 +107,22 @@ def scattered(where: Over, held: float, by_sum: bool) -> Sums:
     if s > 1:
         sums["reduce_scatter", where.across] = held / n * (s - 1) / s
     return sums
+
+
+def scattered_in_turn(done: Sums, wanted: Sums, cfg: Config) -> Sums:
+    """``done`` with each scatter over dp and other axes at once, which nothing in ``wanted`` is,
+    counted as what it does the work of: one over the others, and one of its parts over dp."""
+    sizes = dict(zip(AXES, cfg.mesh, strict=True))
+    sums: Sums = {}
+    for (kind, axis), sent in done.items():
+        first, _, others = axis.partition("+")
+        stages = [(kind, others), (kind, first)]
+        both = kind == "reduce_scatter" and first == "dp" and "/" not in axis
+        if not both or (kind, axis) in wanted or any(stage not in wanted for stage in stages):
+            sums[kind, axis] = sums.get((kind, axis), 0.0) + sent
+            continue
+        d, n = sizes["dp"], prod(sizes[name] for name in others.split("+"))
+        held = sent * d * n / (d * n - 1)
+        for stage, part in zip(stages, ((n - 1) / n, (d - 1) / (d * n)), strict=True):
+            sums[stage] = sums.get(stage, 0.0) + held * part
+    return sums
