@@ -205,6 +205,23 @@ def test_keys_and_values_of_one_head_a_device_are_all_reduced_outside_a_matmul()
     assert expected(one, where).get(over_fsdp) == expected(two, where).get(over_fsdp)
 
 
+def test_arrays_of_heads_in_parts_of_ragged_rows_are_all_reduced_on_v7x() -> None:
+    """7,168 over 128 devices are 56 rows, seven tiles of 8; over 256 they are 28."""
+    where = on("v7x", 4, 8, 8, cores=2)
+    assert where.parts_are_ragged(256, 7168) is True
+    assert where.parts_are_ragged(128, 7168) is False
+    assert on("v6e", 16, 16).parts_are_ragged(256, 7168) is False
+
+
+def test_attention_of_ragged_rows_is_all_reduced_and_the_feed_forward_scattered() -> None:
+    """256 over 64 of 128 devices, four rows each: q, k, v and o, 256 x 512 in bf16, of three
+    layers, twice 63/64 of each."""
+    cfg = replace(small((1, 64, 1, 1, 2)), batch=128)
+    where = on("v7x", 4, 4, 4, cores=2)
+    matrix = 256 * 512 * 2 / 2  # half of it under tp
+    assert expected(cfg, where)["all_reduce", "fsdp"] == pytest.approx(3 * 4 * matrix * 2 * 63 / 64)
+
+
 HEADS = Block(heads=8, kv_heads=4, head_dim=128, v_head_dim=128, mlp_width=512)
 
 

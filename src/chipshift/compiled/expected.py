@@ -72,28 +72,45 @@ def _weights(
     if n > 1:
         for key, sent in gathered(where, held, on).items():
             sums[key] += gathers * sent
-        in_parts = in_matmul and not apart  # the partitioner's to scatter, not written out
-        if on is not None and cfg.zero and k > 1 and in_parts and on.scatters_at_once():
-            both = over(cfg, ("dp", *weight_axes(cfg, expert)))
-            if both.slices == 1:
-                _add(sums, scattered(both, reduced, by_sum=False))
-                _add(sums, _gathered_once(cfg, over(cfg, ("dp",)), elements / n, on))
+        if on is not None and in_matmul and not apart:  # else written out, each move by itself
+            moved = _in_one_move(cfg, where, k, reduced, on, laid)
+            if moved:
+                _add(sums, moved)
+                if cfg.zero:
+                    _add(sums, _gathered_once(cfg, over(cfg, ("dp",)), elements / n, on))
                 return sums
-        if on is not None and not cfg.zero and in_parts and on.sums_once(n, k):
-            _add(sums, summed(over(cfg, ("dp", "fsdp", "ep", "cp")), reduced))
-            return sums
         meanwhile = on is not None and in_matmul and on.multiplies_meanwhile(n, k)
         by_sum = on is not None and (
             on.scatters_by_sum(n, in_matmul and k == 1)
+            or (laid is not None and on.parts_are_ragged(n, laid.heads))
             or (laid is not None and not meanwhile and on.scatters_layout_by_sum(n, laid))
         )
         if on is not None and where.in_stages:
             _add(sums, summed(where, reduced, on, laid))
         else:
             _add(sums, scattered(where, reduced, by_sum))
-    also = {"apart": apart, "used": used, "outside": outside}
-    _add(sums, _replicated(cfg, elements, on, expert=expert, laid=laid, **also))
+    more = _replicated(
+        cfg, elements, on, expert=expert, apart=apart, laid=laid, used=used, outside=outside
+    )
+    _add(sums, more)
     return sums
+
+
+def _in_one_move(
+    cfg: Config, where: Over, summed_over: int, reduced: float, on: Slice, laid: Laid | None
+) -> Sums:
+    """A gradient that is scattered over fsdp and, in the same move, summed over ``summed_over``
+    replicas or scattered to their parts of the optimizer; empty where it is not."""
+    n, k = where.devices, summed_over
+    if not cfg.zero:
+        both = over(cfg, ("dp", "fsdp", "ep", "cp"))
+        return summed(both, reduced) if on.sums_once(n, k) else {}
+    both = over(cfg, ("dp", *where.axis.split("+")))
+    if k == 1 or both.slices > 1 or not on.scatters_at_once():
+        return {}
+    ragged = laid is not None and on.parts_are_ragged(both.devices, laid.heads)
+    out_of_order = not on.multiplies_meanwhile(both.devices, 1)
+    return scattered(both, reduced, by_sum=ragged or out_of_order)
 
 
 def _once_a_step(cfg: Config) -> float:
@@ -169,15 +186,17 @@ def _layer(cfg: Config, block: Block, on: Slice | None) -> Sums:
     for elements in _down_matrices(cfg, block):
         _add(sums, _weights(cfg, elements, 2, on, in_matmul=not apart, apart=apart))
     copies = block.kv_rank is None and block.kv_heads % tp > 0  # one head of all on each device
-    for elements, is_query in zip(inner, (True, False, False), strict=False):
+    latent = block.kv_rank is not None
+    rows = (block.q_rank or cfg.d_model, block.kv_rank or cfg.d_model, cfg.d_model)
+    for elements, cut, is_query in zip(inner, rows, (True, False, False), strict=False):
         used = 1 / block.kv_heads if copies and apart and not is_query else 1.0
-        one_head = block.kv_rank is None and not is_query and block.kv_heads <= tp
-        laid = Laid(behind_one="head" if one_head else "")
+        one_head = not latent and not is_query and block.kv_heads <= tp
+        laid = Laid(heads=cut, behind_one="head" if one_head else "")
         _add(sums, _weights(cfg, elements, 2, on, used=used, laid=laid))
         if used < 1:
             n = over(cfg, weight_axes(cfg, expert=False)).devices
             _add(sums, _summed(cfg, ("tp",), elements / n * WIDTH[cfg.reduce_dtype]))
-    _add(sums, _weights(cfg, out, 2, on, laid=Laid(along=cfg.d_model)))
+    _add(sums, _weights(cfg, out, 2, on, laid=Laid(along=cfg.d_model, heads=cfg.d_model)))
     for width in [width / tp for width in (block.mlp_width, block.shared_width) if width]:
         up, down = Laid(across=width), Laid(across=width, along=cfg.d_model)
         for laid in (*[up] * (matrices - 1), down):
@@ -332,9 +351,8 @@ def _outside(cfg: Config, on: Slice | None) -> Sums:
     # The lookup's own gradient is in parts already, so that dp alone sums it, in compute dtype.
     looked_up = replace(cfg, reduce_dtype=cfg.compute_dtype)
     rows = Laid(along=cfg.d_model)
-    for key, sent in _replicated(looked_up, table, on, laid=rows, outside=True).items():
-        if not (cfg.zero and cfg.tied):  # one table where tied
-            sums[key] += sent
+    if not (cfg.zero and cfg.tied):  # one table where tied
+        _add(sums, _replicated(looked_up, table, on, laid=rows, outside=True))
     tokens_on = ("dp", "fsdp", "ep", "cp", *(("tp",) if cfg.sequence_parallel else ()))
     last_norm = cfg.d_model * WIDTH["float32"]
     _add(sums, _summed(cfg, tokens_on, last_norm, vector=True))

@@ -27,12 +27,14 @@ class Laid:
 
     Attributes:
         across: columns of a matrix that is scattered by the other dimension, 0 = no matrix.
+        heads: width that is scattered of an array of three dimensions, one of them heads, else 0.
         along: columns of one that is scattered by its last dimension, else 0.
         behind_one: what it is where a dimension of size one lies before the scattered one
             (``expert``, the down projection of one; ``head``, keys or values of one), else "".
     """
 
     across: float = 0.0
+    heads: float = 0.0
     along: float = 0.0
     behind_one: str = ""
 
@@ -98,6 +100,11 @@ class Slice:
         rule = rules()["scatter_odd_parts"]
         tiles, rest = divmod(columns / n, rule["tile"])
         return self.chip in rule["chips"] and not rest and tiles % 2 == 1
+
+    def parts_are_ragged(self, n: int, width: float) -> bool:
+        """Whether a device's part of an array of heads fills no whole tiles of rows."""
+        rule = rules()["scatter_ragged_heads"]
+        return self.layouts and self.chip in rule["chips"] and width / n % rule["rows"] != 0
 
     def scatters_behind_one(self, what: str) -> bool:
         """Whether an array is scattered by an all-reduce where a dimension of size one lies before
