@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import ast
+import errno
 import fcntl
 import json
 import os
@@ -11,6 +12,7 @@ import signal
 import subprocess
 import sys
 import time
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -20,6 +22,7 @@ from chipshift.cli.app import run
 from chipshift.cli.compile import job_of, write_step
 from chipshift.compiled import against, cache
 from chipshift.compiled.child import FOLDER
+from chipshift.compiled.reading import write_kept
 from chipshift.compiled.request import Request
 from chipshift.compiled.run import remove_left_over
 from chipshift.compiled.topology import target
@@ -529,3 +532,26 @@ def test_a_written_step_says_where_it_departs_from_the_job(job_file: Path) -> No
     assert said is not None
     assert said.startswith("Training step: tiny, fsdp=4,microbatch=4.")
     assert "rotary base" in said and said.endswith("- AdamW compiled in place of muon")
+
+
+def test_a_file_that_cannot_be_written_whole_is_not_written(
+    job_file: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """A disk without room: one sentence, and what stood there before stands."""
+
+    def full(*written: Any) -> None:
+        raise OSError(errno.ENOSPC, os.strerror(errno.ENOSPC))
+
+    asked = request_of(
+        job_of([str(job_file)], "", "", []), Plan(fsdp=4, microbatch=4), parse_machine("v5e:2x2")
+    )
+    Path("step.py").write_text("mine")
+    monkeypatch.setattr(Path, "replace", full)
+    with pytest.raises(InputError, match=r"--write step.py: cannot be written \(No space left"):
+        write_step("step.py", asked)
+    with pytest.raises(InputError, match=r"--hlo out.txt: cannot be written \(No space left"):
+        write_kept(replace(asked, keep="out.txt"), "HloModule")
+    assert Path("step.py").read_text() == "mine"
+    assert {file.name for file in Path().iterdir()} == {
+        "users_code.py", "job.toml", "tiny.json", "step.py",
+    }  # fmt: skip

@@ -10,7 +10,7 @@ from typing import Annotated, Any
 
 import typer
 
-from chipshift.cli.inputs import Json, Model, On, Set, print_json, read_pairs
+from chipshift.cli.inputs import Json, Model, On, Set, part_of, print_json, read_pairs
 from chipshift.cli.progress import working
 from chipshift.compiled import against as comparison
 from chipshift.compiled.request import Request
@@ -328,7 +328,15 @@ def write_step(path: str, request: Request) -> None:
 
     if request.config is None:
         raise InputError("--write: only the step that chipshift builds for a job can be written")
+    target_file = Path(path)
+    part = (
+        target_file if target_file.exists() and not target_file.is_file() else part_of(target_file)
+    )
     try:
-        Path(path).write_text(source(request.config, _title(request)), "utf8")
+        part.write_text(source(request.config, _title(request)), "utf8")
+        if part != target_file:
+            part.replace(target_file)
     except OSError as error:
+        if part != target_file:
+            part.unlink(missing_ok=True)
         raise InputError(f"--write {path}: cannot be written ({error.strerror})") from None

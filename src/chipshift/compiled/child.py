@@ -19,6 +19,7 @@ from pathlib import Path
 from typing import Any
 
 from chipshift.compiled.request import Request, from_json, versions
+from chipshift.errors import InputError
 
 _phases = 1
 """File descriptor that names of phases go to."""
@@ -54,7 +55,10 @@ def main() -> None:
     report = Path(sys.argv.pop(1))  # the user's module may parse its command line: it finds none
     threading.Thread(target=end_with_parent, args=(request, report), daemon=True).start()
     keep_phases_apart()
-    outcome = compile_request(request)
+    try:
+        outcome = compile_request(request)
+    except InputError as error:
+        outcome = {"input_error": str(error)}
     report.write_text(json.dumps(outcome))
     os._exit(0)  # a compiler stopped when its buffers were placed goes on in its thread
 
@@ -88,7 +92,6 @@ def compile_request(request: Request) -> dict[str, Any]:
     """Trace, lower, compile and read; what the user can mend comes back as ``reason``."""
     from chipshift.compiled.programs import build
     from chipshift.compiled.users import users_files, watch_reads
-    from chipshift.errors import InputError
 
     started = time.monotonic()
     base: dict[str, Any] = {

@@ -17,6 +17,7 @@ from chipshift.compiled.placed import settled
 from chipshift.compiled.programs import Program
 from chipshift.compiled.request import Request
 from chipshift.compiled.topology import gpu_memory_bytes
+from chipshift.errors import InputError
 
 LISTED = 10
 """Tensors and places named in each list of the report."""
@@ -41,6 +42,21 @@ def read_placed(request: Request, program: Program, folder: Path) -> dict[str, A
     return read_text(request, program, text, sizes, None)
 
 
+def write_kept(request: Request, text: str) -> None:
+    """The program where ``--hlo`` asks for it.
+
+    Raises:
+        InputError: it cannot be written there.
+    """
+    part = request.part
+    try:
+        part.write_text(text, "utf8")
+        part.replace(request.keep)
+    except OSError as error:
+        part.unlink(missing_ok=True)
+        raise InputError(f"--hlo {request.keep}: cannot be written ({error.strerror})") from None
+
+
 def read_text(
     request: Request,
     program: Program,
@@ -52,11 +68,12 @@ def read_text(
 
     Args:
         counted: FLOP by the compiler's own count.
+
+    Raises:
+        InputError: the program cannot be written where it was asked for.
     """
     if request.keep:
-        part = request.part
-        part.write_text(text, "utf8")
-        part.replace(request.keep)
+        write_kept(request, text)
     module = parse(text)
     mesh = MeshAxes(program.axes, program.sizes)
     found = tuple(in_step(request, one) for one in read_collectives(module, mesh))
