@@ -71,7 +71,7 @@ OPTIONS = [
     ((*TO_V6E, "--price", "=2"), ["--price"]),
     ((*TO_V6E, "--price", "hal9000=2"), ["hal9000"]),
     ((*TO_V6E, "--measured", "nonsense"), ["--measured", "step_time_s"]),
-    ((*TO_V6E, "--measured", "step_time=4"), ["step_time_s"]),
+    ((*TO_V6E, "--measured", "step_time=4"), ["did you mean 'step_time_s'"]),
     ((*TO_V6E, "--measured", "step_time_s=-4"), ["-4"]),
     ((*TO_V6E, "--measured", "memory_gib=inf"), ["inf"]),
     ((*TO_V6E, "--stack", "v6e=megatron"), ["megatron", "v6e", "maxtext"]),

@@ -9,7 +9,7 @@ import pytest
 
 from chipshift.report import estimate_screen, plan_screen
 from chipshift.report.lines import Line, quantity, room
-from chipshift.report.terminal import print_answer, screen, shortened
+from chipshift.report.terminal import first_clause, print_answer, screen
 from chipshift.report.words import compared, does_not_fit
 from chipshift.units import duration
 from tests.report.answers import answer, refused
@@ -29,7 +29,7 @@ def test_verdicts_come_first_then_the_four_parts_in_their_order() -> None:
 def test_nothing_is_wider_than_100_columns_and_it_fits_one_screen() -> None:
     lines = text(screen(answer()))
     assert max(map(len, lines)) <= 100
-    assert len(lines) <= 62
+    assert len(lines) <= 66
 
 
 def test_columns_of_the_table_line_up() -> None:
@@ -88,8 +88,35 @@ def test_an_unknown_quantity_is_a_dash_not_a_zero() -> None:
 
 
 def test_a_statement_is_cut_at_its_first_clause() -> None:
-    assert shortened("A holds; B follows", 40) == "A holds"
-    assert shortened("abcdefghij", 5) == "abcd…"
+    assert first_clause("A holds; B follows") == "A holds"
+    assert first_clause("A holds (of B), in the plan chosen.") == "A holds"
+
+
+@pytest.mark.parametrize("width", [80, 100])
+def test_what_transfers_is_said_whole_its_unit_at_the_end(width: int) -> None:
+    lines = text(screen(answer(), width))
+    start = next(i for i, line in enumerate(lines) if line.startswith("1  What transfers"))
+    end = next(i for i, line in enumerate(lines) if line.startswith("2  What must"))
+    words = " ".join(lines[start:end]).split()
+    assert not [word for word in words if word.endswith("…")]
+    assert {"wherever", "byte", "chip", "devices"} <= set(words)
+
+
+@pytest.mark.parametrize("width", [80, 90, 100])
+def test_one_plan_and_a_search_are_laid_out_for_the_terminal_too(width: int) -> None:
+    target: dict[str, Any] = answer()["targets"][0]
+    lines = text(estimate_screen.screen(target, width))
+    lines += text(plan_screen.screen({**target, "best": target, "frontier": []}, width))
+    assert max(map(len, lines)) <= width
+    assert " ".join(" ".join(lines).split()).count(target["error_band"]["basis"]) == 2
+
+
+def test_times_of_a_plan_that_does_not_fit_are_said_to_be_of_none() -> None:
+    present = answer()["from"]
+    full = {**present, "memory_bytes": {**present["memory_bytes"], "fits": False}}
+    said = [line for line in text(estimate_screen.screen(full)) if "does not fit" in line]
+    assert "the times are those it would take" in said[0]
+    assert not any("does not fit" in line for line in text(estimate_screen.screen(present)))
 
 
 def test_the_present_plan_unchanged_is_a_row_beside_the_best_plan() -> None:

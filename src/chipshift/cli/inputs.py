@@ -12,7 +12,7 @@ from typing import Annotated, Any
 
 import typer
 
-from chipshift.errors import InputError
+from chipshift.errors import InputError, nearest
 from chipshift.estimate.output import figure, jsonable
 from chipshift.flows.asked import present_machine
 from chipshift.flows.options import (
@@ -131,7 +131,7 @@ def read_measured(text: str) -> Measured:
     if unknown:
         raise InputError(
             f"--measured '{', '.join(sorted(unknown))}' is not known (expected step_time_s, "
-            "memory_gib, memory_gb or memory_bytes)"
+            f"memory_gib, memory_gb or memory_bytes){nearest(min(unknown), sorted(known))}"
         )
     memory = given.get("memory_bytes")
     if "memory_gib" in given:

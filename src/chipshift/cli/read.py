@@ -143,8 +143,9 @@ def _print_tables(job: TrainJob, everything: bool) -> None:
     from rich.table import Table
 
     from chipshift.models.count import params, params_active
+    from chipshift.report.lines import room
 
-    console = Console(width=100, highlight=False, soft_wrap=False)
+    console = Console(width=room(), highlight=False, soft_wrap=False)
     total, active = params(job.model), params_active(job.model)
     size = f"{total / 1e9:.2f} B parameters"
     size += f", {active / 1e9:.2f} B active" if active != total else ""

@@ -54,6 +54,13 @@ def indented(words: str, width: int, indent: int = 15) -> Iterator[Line]:
         yield [Span(pad), Span(part, "dim")]
 
 
+def labelled(label: str, words: str, width: int) -> Iterator[Line]:
+    """A label and its words, the lines after the first set in a little."""
+    first, *rest = textwrap.wrap(f"{label} {words}", width, subsequent_indent="  ")
+    yield [Span(label, "bold"), Span(first.removeprefix(label))]
+    yield from ([Span(line)] for line in rest)
+
+
 def quantity(value: Mapping[str, Any] | None) -> str:
     """A value with its unit, in the size people read."""
     if value is None or value.get("value") is None:

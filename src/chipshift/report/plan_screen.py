@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterator, Mapping
 from typing import Any
 
-from chipshift.report.lines import Line, Span, cut, indented, print_lines
+from chipshift.report.lines import WIDTH, Line, Span, cut, indented, labelled, print_lines, room
 from chipshift.report.rows import ROWS, cell, machine_text, plan_text, usd
 from chipshift.report.words import does_not_fit, error_text
 from chipshift.units import duration, gib
@@ -13,10 +13,10 @@ from chipshift.units import duration, gib
 
 def print_plan(answer: Mapping[str, Any]) -> None:
     """Print the screen of one search."""
-    print_lines(screen(answer))
+    print_lines(screen(answer, room()))
 
 
-def screen(answer: Mapping[str, Any], width: int = 100) -> Iterator[Line]:
+def screen(answer: Mapping[str, Any], width: int = WIDTH) -> Iterator[Line]:
     """The lines of ``plan --json``."""
     machine, best = answer["machine"], answer["best"]
     head = machine["name"]
@@ -48,7 +48,7 @@ def screen(answer: Mapping[str, Any], width: int = 100) -> Iterator[Line]:
         yield [Span(cut(f"  {limit['name']}: {duration(limit['cost_s'])}{cost}", width))]
     yield from _frontier(answer, width)
     yield []
-    yield [Span("Error, measured: ", "bold"), Span(cut(error_text(best["error_band"]), width - 17))]
+    yield from labelled("Error, measured:", error_text(best["error_band"]), width)
     for command in best.get("run", {}).values():
         yield [Span("Type next", "bold")]
         yield from indented(command, width, 2)

@@ -8,7 +8,7 @@ from collections.abc import Iterator, Mapping, Sequence
 from typing import Any
 
 from chipshift.report.charts.roofline import BOUND_WORDS
-from chipshift.report.lines import WIDTH, Line, Span, cut, indented, print_lines
+from chipshift.report.lines import WIDTH, Line, Span, cut, indented, print_lines, room
 from chipshift.report.pictures import plotted
 from chipshift.units import duration, si
 
@@ -23,7 +23,7 @@ Machine = Mapping[str, Any]
 
 def print_roofline(answer: Mapping[str, Any], html: str = "") -> None:
     """Print the screen of ``chipshift roofline``."""
-    print_lines(screen(answer, html=html))
+    print_lines(screen(answer, room(), html))
 
 
 def screen(answer: Mapping[str, Any], width: int = WIDTH, html: str = "") -> Iterator[Line]:
@@ -95,6 +95,7 @@ def _panel(machine: Machine, machines: Sequence[Machine], letters: Mapping[str, 
     head = f"{machine['name']}: {si(machine['peak_flop_per_s'], 'FLOP/s')} {machine['dtype']}"
     foot = f"{10**low:,.0f} FLOP/B, ridge {ridge:,.0f}"
     end = f"{10**high:,.0f}"
+    end = end if len(foot) + 2 + len(end) <= width else ""
     return [
         [Span(f"{cut(head, width):<{width}}", "bold")],
         *cells,

@@ -144,14 +144,14 @@ def _transfers(answer: Mapping[str, Any], columns: Sequence[Mapping[str, Any]], 
     label = width - each * len(columns)
     yield [Span(" " * label + "".join(f"{cut(n, each - 1):>{each}}" for n in names), "dim")]
     for statement, texts in rows:
-        words = shortened(statement, label - 4)
+        words, *rest = textwrap.wrap(first_clause(statement), label - 4)
         yield [Span(f"   {words:<{label - 3}}"), *(Span(f"{t:>{each}}") for t in texts)]
+        yield from ([Span(f"     {more}")] for more in rest)
 
 
-def shortened(statement: str, room: int) -> str:
-    """The first clause of a statement, cut to fit."""
-    clause = statement.split(";")[0].split(" (")[0].split(", in the plan")[0].rstrip(".")
-    return cut(clause, room)
+def first_clause(statement: str) -> str:
+    """A statement without its qualifications, which the report has whole."""
+    return statement.split(";")[0].split(" (")[0].split(", in the plan")[0].rstrip(".")
 
 
 def _relearn(answer: Mapping[str, Any], width: int) -> Iterator[Line]:

@@ -94,7 +94,7 @@ def _panel(roof: Roof, roofs: list[Roof], width: float, height: float, first: bo
     high = max([m.intensity_flop_per_byte for m in points] + [3e3]) * 1.7
     top = max(r.peak_flop_per_s for r in roofs) * 1.8
     floor = min([m.flop_per_s for m in points] + [r.at(low) for r in roofs]) / 1.3
-    left = 46.0 if first else 30.0
+    left = 50.0 if first else 30.0
     x = Scale(low, high, left, width - 6, log=True)
     y = Scale(floor, top, PLOT + 24, 24, log=True)
     body = text(left, 14, roof.name, "strong")
