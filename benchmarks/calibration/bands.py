@@ -25,7 +25,11 @@ def main() -> None:
     chips: dict[str, list[str]] = defaultdict(list)
     for (chip, stack), errors in sorted(found.items()):
         one = summary(errors)
-        what = "runs of one sweep under" if stack == "nanotron" else "public runs of"
+        what = (
+            "runs of one sweep under"
+            if stack == "nanotron"
+            else f"public run{'s' * (one.n != 1)} of"
+        )
         basis = f"{one.n} {what} {stack} on {chip}, each model left out of its own fit"
         chips[chip].append(
             f"{stack} = {{ n = {one.n}, median_abs_rel = {one.median_abs_rel:.4f}, "

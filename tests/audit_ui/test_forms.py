@@ -14,6 +14,7 @@ from chipshift.audit.finding import TARGETS, Place, Skipped, Unresolved
 from chipshift.audit.github import workflow_commands
 from chipshift.audit.lines import SourceLines
 from chipshift.audit.review import review
+from chipshift.audit.rules import rules
 from chipshift.audit.sarif import FINGERPRINT, sarif_log
 from chipshift.audit.screen import WIDTH, printable, screen
 from chipshift.audit.settings import Settings
@@ -70,6 +71,15 @@ def test_no_line_is_wider_than_a_hundred_columns(tmp_path_factory, source, messa
     for line in shown(whole, SourceLines(root)).splitlines():
         # A file's name is never cut, so that it can be copied; it stands on a line of its own.
         assert len(line) <= WIDTH or line.strip().startswith(file)
+
+
+def test_what_a_rule_says_of_the_device_stands_once(tree, finding, result) -> None:
+    general = rules()["node8-topology"].on_device
+    said = [finding(rule="node8-topology", line=n, message=f"{word}. {general.rstrip('.')}")
+            for n, word in ((1, "tp=8"), (2, "gpu:8"))]  # fmt: skip
+    words = " ".join(shown(result(*said), tree(train__py="a\nb\n")).split())
+    assert words.count(general) == 1
+    assert "tp=8" in words and "gpu:8" in words
 
 
 def test_only_so_many_findings_a_rule_are_shown_and_the_rest_counted(tree, finding, result) -> None:

@@ -140,7 +140,7 @@ def _rule(findings: Sequence[Finding], view: View, max_per_rule: int) -> Iterato
 
 def _particular(message: str, general: str) -> str:
     """What a message says beyond its rule's own text, which is printed once a rule."""
-    return message.replace(f". {general}", "", 1) if general else message
+    return message.replace(f". {general.rstrip('.')}", "", 1) if general else message
 
 
 def _in_one_line(findings: Sequence[Finding]) -> Row:

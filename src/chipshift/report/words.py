@@ -118,7 +118,7 @@ def error_text(band: Mapping[str, Any], *, short: bool = False) -> str:
         return (band or {}).get("basis") or "not validated on this chip and stack"
     found = (
         f"median {band['median_abs_rel']:.1%}, 9 in 10 within {band['p90_abs_rel']:.1%}, "
-        f"on {band['n']} measured runs"
+        f"on {band['n']} measured run{'s' if band['n'] != 1 else ''}"
     )
     return found if short else f"{found} ({band['basis']})"
 
