@@ -39,6 +39,7 @@ MINIMAX_3: dict[str, Any] = {
     "rotary_dim": 8,
 }  # fmt: skip
 SPARSE = "minimax_m3_sparse"
+EXPERTS = {"n_routed_experts": 6, "num_experts_per_tok": 2, "moe_intermediate_size": 40}
 
 TEXTS: list[tuple[str, dict[str, Any]]] = [
     ("gemma4_text", small("gemma4_text", **GEMMA_4)),
@@ -68,6 +69,18 @@ TEXTS: list[tuple[str, dict[str, Any]]] = [
     ("deepseek_v4, other rates", small(
         "deepseek_v4", **DEEPSEEK_4,
         compress_rates={"compressed_sparse_attention": 2, "heavily_compressed_attention": 16})),
+    ("ernie4_5", small("ernie4_5")),
+    ("ernie4_5, biased", small("ernie4_5", use_bias=True, head_dim=24, tie_word_embeddings=False)),
+    ("dots1", small("dots1", **EXPERTS, first_k_dense_replace=1, n_shared_experts=2)),
+    ("dots1, sliding above", small("dots1", **EXPERTS, sliding_window=8, max_window_layers=3,
+                                   n_shared_experts=1)),
+    ("hunyuan_v1_dense", small("hunyuan_v1_dense", attention_bias=True, head_dim=24)),
+    ("hunyuan_v1_moe", small("hunyuan_v1_moe", num_experts=6, moe_topk=2, head_dim=16)),
+    ("apertus", small("apertus", attention_bias=True)),
+    ("apertus, another activation", small("apertus", hidden_act="gelu")),
+    ("internlm3", small("internlm3", head_dim=16)),
+    ("internlm3, biased", small("internlm3", qkv_bias=True, bias=True, num_key_value_heads=None)),
+    ("exaone", small("exaone")),
     ("minimax_m3_vl_text", small("minimax_m3_vl_text", **MINIMAX_3)),
     ("minimax_m3_vl_text, picked blocks", small(
         "minimax_m3_vl_text", **MINIMAX_3, layer_types=[FULL] + [SPARSE] * 4,

@@ -60,7 +60,9 @@ def test_every_linear_map(config: dict[str, Any]) -> None:
 
 
 SLIDE = [(name, c) for name, c in TEXTS if c["model_type"] in ("gemma4_text", "mimo_v2_flash")]
-WHOLE = [*SLIDE, *((name, c) for name, c in TEXTS if name == "minimax_m3_vl_text")]
+SPARSE = ("deepseek_v4", "kimi_linear", "minimax_m3_vl_text")
+PLAIN = [(name, c) for name, c in TEXTS if c["model_type"] not in SPARSE]
+WHOLE = [*PLAIN, *((name, c) for name, c in TEXTS if name == "minimax_m3_vl_text")]
 
 
 @marked
@@ -131,6 +133,10 @@ def test_a_query_sees_compressed_keys_beside_its_window() -> None:
             small("deepseek_v4", **DEEPSEEK_4, compress_ratios=[0, 4, 8, 4, 4]),
             "compress_ratios is .* expected 5 numbers out of 0, 4 and 128",
         ),
+        (
+            small("hunyuan_v1_moe", num_experts=6, moe_topk=[1, 1, 2, 2, 2]),
+            "moe_topk is .* expected one number for all layers",
+        ),
         (small("deepseek_v4", **{**DEEPSEEK_4, "o_groups": 5}), "o_groups is 5; .* a divisor of"),
         (
             small(
@@ -161,6 +167,12 @@ def test_a_query_sees_compressed_keys_beside_its_window() -> None:
 def test_what_cannot_be_read(config: dict[str, Any], said: str) -> None:
     with pytest.raises(InputError, match=said):
         read_config(config)
+
+
+def test_hunyuan_may_list_one_number_for_each_layer() -> None:
+    keys = small("hunyuan_v1_moe", num_experts=6, moe_topk=2, head_dim=16)
+    listed = read_config({**keys, "moe_topk": [2] * 5})
+    assert params_active(listed) == params_active(read_config(keys))
 
 
 def test_mimo_is_qwen_with_blocks_that_predict_further() -> None:

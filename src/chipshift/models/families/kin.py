@@ -136,3 +136,31 @@ def arcee(c: Fields) -> Model:
     """Arcee: Llama's block with a plain squared-ReLU feed-forward."""
     feed_forward = mlp(c, matrices=2, bias=c.flag("mlp_bias", default=False))
     return stack(c, gqa(c, bias=attention_bias(c)), feed_forward)
+
+
+def ernie4_5(c: Fields) -> Model:
+    """ERNIE 4.5's dense models: Llama's block with biases everywhere by ``use_bias``."""
+    c = c.having(head_dim=128)
+    bias = c.flag("use_bias", default=False)
+    return stack(c, gqa(c, bias="qkvo" * bias, kv_default=2), mlp(c, bias=bias), tied=True)
+
+
+def hunyuan_dense(c: Fields) -> Model:
+    """Hunyuan's dense models: norms over query and key heads."""
+    return stack(c, gqa(c, bias=attention_bias(c), norm="head"), mlp(c))
+
+
+def internlm3(c: Fields) -> Model:
+    """InternLM 3: biases on q, k, v and o by ``qkv_bias``, on the feed-forward by ``bias``."""
+    c = c.having(head_dim=128)
+    letters = "qkvo" if c.flag("qkv_bias", "attention_bias", default=False) else ""
+    feed_forward = mlp(c, bias=c.flag("bias", "mlp_bias", default=False))
+    return stack(c, gqa(c, bias=letters, kv_default=2), feed_forward)
+
+
+def apertus(c: Fields) -> Model:
+    """Apertus: a plain feed-forward, its activation with two learned numbers, normed heads."""
+    feed_forward = mlp(c, matrices=2)
+    if c.text("hidden_act", default="xielu") == "xielu":
+        feed_forward = replace(feed_forward, bias_params=2)
+    return stack(c, gqa(c, bias=attention_bias(c), norm="head"), feed_forward)

@@ -253,3 +253,43 @@ def llama4_text(c: Fields) -> Model:
         [chunked if chunk and rotated else base for rotated in rotates],
         [moe if one else dense for one in sparse],
     )
+
+
+def dots1(c: Fields) -> Model:
+    """dots.llm1: normed heads, dense first layers, routed and shared experts."""
+    count = n_layers(c)
+    if not c.has("n_routed_experts"):
+        return stack(c, gqa(c, bias=attention_bias(c), norm="head"), mlp(c))
+    width = c.count("moe_intermediate_size", default=1408)
+    experts = routed(
+        c,
+        c.count("n_routed_experts", most=100_000),
+        c.count("num_experts_per_tok"),
+        width,
+        shared_width=width * c.count("n_shared_experts", default=0, least=0, most=100_000),
+    )
+    first = c.count("first_k_dense_replace", default=0, least=0)
+    slides = c.has("sliding_window") or "sliding_window" not in c.values
+    c = c.having(sliding_window=4096) if slides else c
+    above = c.count("max_window_layers", default=62, least=0)
+    kinds = windows(c, [slides and i >= above for i in range(count)])
+    attention = [gqa(c, bias=attention_bias(c), norm="head", window=w) for w in kinds]
+    return stack(c, attention, mixed(c, [i >= first for i in range(count)], experts))
+
+
+def hunyuan_moe(c: Fields) -> Model:
+    """Hunyuan's mixtures: experts of ``intermediate_size`` beside one that every token visits."""
+    width = c.count("intermediate_size")
+    listed = c.values.get("moe_topk")
+    if isinstance(listed, (list, tuple)):
+        if len(set(c.counts("moe_topk", least=1, length=n_layers(c)))) > 1:
+            raise c.wrong("moe_topk", "one number for all layers")
+        c = c.replaced(moe_topk=listed[0])
+    experts = routed(
+        c,
+        c.count("num_experts", "num_local_experts", default=1, most=100_000),
+        c.count("moe_topk", "num_experts_per_tok", default=1),
+        width,
+        shared_width=width,
+    )
+    return stack(c, gqa(c, bias=attention_bias(c), norm="head"), experts)
