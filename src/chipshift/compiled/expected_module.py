@@ -1,9 +1,10 @@
 """Collectives that the cut of a PyTorch module asks for: bytes a device sends.
 
-A parameter cut over fsdp is gathered where it is used, for a matmul once more in the backward pass,
-and its gradient is reduced and scattered; over dp the gradient's part is summed. What is whole on
-every device has its gradient summed over both. A table's rows, looked up and cut along their width,
-send their own gradients instead. Over tp activations are summed (traced/sums_over_tp.py).
+A parameter cut over fsdp is gathered once for the forward pass, as the widest of its uses wants it,
+for each matmul once more in the backward pass, and each use's gradient is reduced and scattered;
+over dp the gradient's part is summed. What is whole on every device has its gradient summed over
+both. A table's rows, looked up and cut along their width, send their own gradients instead. Over tp
+activations are summed (traced/sums_over_tp.py).
 """
 
 from __future__ import annotations
@@ -15,7 +16,9 @@ from dataclasses import dataclass
 from math import prod
 from typing import Any
 
+from chipshift.compiled.lowering import Laid, Slice
 from chipshift.compiled.planned import beside
+from chipshift.compiled.stages import Over, Sums, gathered, scattered, summed
 
 MATMUL_WIDTH = 2
 """Bytes an element that a TPU's matmul takes: fp32 goes in as bf16, unless a precision is asked for
@@ -28,8 +31,8 @@ class Cut:
 
     Attributes:
         width: bytes an element. axes: mesh axis of each dimension, None = not cut.
-        uses: times it is gathered for use; matmuls: those of them that gather it again for the
-            backward pass. rows: bytes of its rows that a device looks up, whose gradients it sends.
+        uses: times it is used; matmuls: those of them that gather it again for the backward pass.
+        rows: bytes of its rows that a device looks up, whose gradients it sends.
     """
 
     name: str
@@ -51,6 +54,7 @@ def asked_for(
     cuts: Iterable[Cut],
     over_tp: float = 0.0,
     most_width: int = 8,
+    on: Slice | None = None,
 ) -> Asked:
     """(kind, axis, bytes).
 
@@ -59,30 +63,75 @@ def asked_for(
             and gradients therefore summed.
         over_tp: bytes of activations that a device sends in sums over tp.
         most_width: bytes an element that a matmul takes at most.
+        on: the slice, for what its compiler is known to send; None: what the cut asks for.
     """
-    sums: dict[tuple[str, str], float] = defaultdict(float)
+    sums: Sums = defaultdict(float)
     batch = tuple(batch)
     for cut in cuts:
-        elements = prod(cut.shape) / prod(axes[a] for a in cut.axes if a and a not in batch)
-        over = [axis for axis in batch if axis in cut.axes and axes[axis] > 1]
-        rest = [axis for axis in batch if axis not in cut.axes and axes[axis] > 1]
-        n, k = prod(axes[axis] for axis in over), prod(axes[axis] for axis in rest)
-        held, scattered = elements * cut.width, cut.uses - (1 if cut.rows else 0)
-        if n > 1:
-            multiplied = 2 * cut.matmuls * elements * min(cut.width, most_width)
-            gathered = multiplied + (cut.uses - cut.matmuls) * held
-            sums["all_gather", "+".join(over)] += gathered * (n - 1) / n
-            sums["reduce_scatter", "+".join(over)] += scattered * held * (n - 1) / n
-            sums["all_to_all", "+".join(over)] += cut.rows * (n - 1) / n
-        if k > 1:
-            sums["all_reduce", "+".join(rest)] += cut.uses * 2 * held / n * (k - 1) / k
+        others = prod(axes[a] for a in cut.axes if a and a not in batch)
+        cut_by = _over(axes, [axis for axis in batch if axis in cut.axes])
+        same = _over(axes, [axis for axis in batch if axis not in cut.axes])
+        _add(sums, _gathers(cut, cut_by, others, most_width, on))
+        _add(sums, _gradients(cut, cut_by, same, others, on))
     sums["all_reduce", "tp"] += over_tp
     return tuple((kind, axis, sent) for (kind, axis), sent in sums.items() if sent)
 
 
-def beside_module(found: list[Row], places: list[Row], asked: Asked) -> list[Row]:
-    """Each collective with what the module's cut asks for."""
-    return beside(found, places, {(kind, axis): sent for kind, axis, sent in asked}, None)
+def _over(axes: Mapping[str, int], names: list[str]) -> Over:
+    axis = "+".join(name for name in names if axes[name] > 1)
+    return Over(axis, prod(axes[name] for name in names), axis)
+
+
+def _add(sums: Sums, more: Sums, times: float = 1.0) -> None:
+    for key, sent in more.items():
+        sums[key] += times * sent
+
+
+def _gathers(cut: Cut, where: Over, others: int, most_width: int, on: Slice | None) -> Sums:
+    """``others``: devices over which axes beside the batch's cut it."""
+    elements, narrow = prod(cut.shape) / others, min(cut.width, most_width)
+    sums: Sums = defaultdict(float)
+    forward = cut.width if cut.uses > cut.matmuls else narrow
+    if cut.uses:
+        _add(sums, gathered(where, elements * forward, on))
+    _add(sums, gathered(where, elements * narrow, on), cut.matmuls)
+    return sums
+
+
+def _gradients(cut: Cut, where: Over, same: Over, others: int, on: Slice | None) -> Sums:
+    """``same``: devices that hold the same part and see other inputs."""
+    held, n, k = prod(cut.shape) / others * cut.width, where.devices, same.devices
+    sums: Sums = defaultdict(float)
+    if n > 1:
+        in_matmul = cut.uses == cut.matmuls
+        by_sum = on is not None and (
+            on.scatters_by_sum(n, in_matmul and k == 1)
+            or (not (in_matmul and on.multiplies_meanwhile(n, k))
+                and on.scatters_layout_by_sum(n, _laid(cut, where, others)))
+        )  # fmt: skip
+        _add(sums, scattered(where, held, by_sum), cut.uses - (1 if cut.rows else 0))
+        sums["all_to_all", where.axis] += cut.rows * (n - 1) / n
+    _add(sums, summed(same, held / n), cut.uses)
+    return sums
+
+
+def _laid(cut: Cut, where: Over, others: int) -> Laid:
+    """A matrix's columns on a device, by whether they or its rows are scattered."""
+    names = where.axis.split("+")
+    if len(cut.shape) != 2:
+        return Laid()
+    rows_scattered = cut.axes[0] in names
+    columns = cut.shape[1] / (others if cut.axes[1] not in (None, *names) else 1)
+    return Laid(across=columns) if rows_scattered else Laid(along=columns)
+
+
+def beside_module(
+    found: list[Row], places: list[Row], asked: Asked, sent: Asked | None = None
+) -> list[Row]:
+    """Each collective with what the module's cut asks for, and what this compiler is known to send
+    for that."""
+    wanted, lowered = ({(kind, axis): n for kind, axis, n in one or ()} for one in (asked, sent))
+    return beside(found, places, wanted, lowered or None)
 
 
 def sharding(cuts: Iterable[Cut], roles: Mapping[str, str], why: Mapping[str, str]) -> list[Row]:

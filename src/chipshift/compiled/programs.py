@@ -20,7 +20,8 @@ class Program:
         axes, sizes: of the mesh that device numbers of the program count.
         arguments: names of the flattened arguments, where known.
         asked: (kind, axis, bytes) of the collectives that a module's cut asks for; None where
-            nothing is worked out. sharding: how its parameters are cut. notes: what else to know.
+            nothing is worked out. sent: the same as its compiler is known to send it, where it is.
+        sharding: how its parameters are cut. notes: what else to know.
     """
 
     lowered: Any
@@ -28,6 +29,7 @@ class Program:
     sizes: tuple[int, ...] = ()
     arguments: tuple[str, ...] = ()
     asked: tuple[tuple[str, str, float], ...] | None = None
+    sent: tuple[tuple[str, str, float], ...] | None = None
     failure: str | None = None
     findings: tuple[dict[str, Any], ...] = field(default=())
     sharding: tuple[dict[str, Any], ...] = ()
@@ -130,6 +132,7 @@ def _torch(request: Request, devices: list[Any]) -> Program:
     from chipshift.compiled.aliasing import aliasing
     from chipshift.compiled.expected_module import MATMUL_WIDTH, asked_for, sharding
     from chipshift.compiled.findings import place_of
+    from chipshift.compiled.lowering import slice_of
     from chipshift.compiled.torch_program import checked, make_model, whole_program
     from chipshift.compiled.traced.step import batch_axes, cut_step
 
@@ -147,13 +150,17 @@ def _torch(request: Request, devices: list[Any]) -> Program:
         raise
     except Exception as error:  # the user's code, whatever it raises
         return _stopped(error, request, wrong)
-    width = MATMUL_WIDTH if request.target.platform == "tpu" else 8
+    aim, shape = request.target, dict(mesh.shape)
+    width = MATMUL_WIDTH if aim.platform == "tpu" else 8
+    of = (shape, batch_axes(mesh), found.cuts, found.over_tp, width)
+    on = slice_of(aim.chip, aim.topology, aim.devices, aim.slices) if aim.slices == 1 else None
     return Program(
         lowered,
         mesh.axis_names,
         sizes,
         _names(found.arguments),
-        asked_for(dict(mesh.shape), batch_axes(mesh), found.cuts, found.over_tp, width),
+        asked_for(*of),
+        asked_for(*of, on) if on else None,
         findings=wrong,
         sharding=tuple(sharding(found.cuts, found.roles.roles, found.roles.why)),
         notes=found.notes,

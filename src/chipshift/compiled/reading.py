@@ -85,6 +85,7 @@ def read_text(
         "collectives": [_summed(one, found) for one in by_axis(found)],
         "places": [_place(one, module) for one in sorted(found, key=lambda c: -c.bytes)],
         "asked": None if program.asked is None else [list(one) for one in program.asked],
+        "sent": None if program.sent is None else [list(one) for one in program.sent],
         "padding": _padding(padded, made),
         "largest": _largest(made),
         "cycles": {

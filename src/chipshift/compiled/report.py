@@ -114,7 +114,7 @@ def _collectives(request: Request, outcome: dict[str, Any]) -> list[dict[str, An
         by_slice = expected(request.config, replace(on, layouts=False)) if on else None
         return beside(found, places, wanted, sent, by_slice) if found else []
     if outcome.get("asked") is not None:
-        return beside_module(found, places, outcome["asked"])
+        return beside_module(found, places, outcome["asked"], outcome.get("sent"))
     unknown = {
         "expected_bytes_per_device_per_step": None,
         "lowered_bytes_per_device_per_step": None,

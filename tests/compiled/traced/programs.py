@@ -42,22 +42,23 @@ def mlp_of(width: int) -> WholeProgram:
     return program(mlp, shapes, array(8, 16))
 
 
-def attention_of(heads: int, key_heads: int) -> WholeProgram:
-    """Heads of 8 on four sequences of 6 positions, 32 wide."""
+def attention_of(heads: int, key_heads: int, sequences: int = 4) -> WholeProgram:
+    """Heads of 8 on sequences of 6 positions, 32 wide."""
     import jax.numpy as jnp
 
     from chipshift.compiled.traced.operators import attention
 
     def loss(p: Any, x: Any) -> Any:
         q, k, v = (
-            jnp.swapaxes((x @ p[name].T).reshape(4, 6, -1, 8), 1, 2) for name in ("q", "k", "v")
+            jnp.swapaxes((x @ p[name].T).reshape(sequences, 6, -1, 8), 1, 2)
+            for name in ("q", "k", "v")
         )
         y = attention(q, k, v, causal=True, grouped=heads > key_heads)
-        y = jnp.swapaxes(y, 1, 2).reshape(4, 6, heads * 8) @ p["o"].T
+        y = jnp.swapaxes(y, 1, 2).reshape(sequences, 6, heads * 8) @ p["o"].T
         return jnp.mean((x + y) ** 2)
 
     shapes = {"q": (heads * 8, 32), "k": (key_heads * 8, 32), "v": (key_heads * 8, 32)}
-    return program(loss, shapes | {"o": (32, heads * 8)}, array(4, 6, 32))
+    return program(loss, shapes | {"o": (32, heads * 8)}, array(sequences, 6, 32))
 
 
 def tied() -> WholeProgram:

@@ -13,9 +13,9 @@ from tests.compiled.traced.programs import array, attention_of, mlp_of, program,
 pytest.importorskip("jax")
 
 
-def cut(of: WholeProgram, tp: int) -> Roles:
+def cut(of: WholeProgram, tp: int, replicas: int = 2) -> Roles:
     labels: list[Any] = [() for _ in of.parameters]
-    labels += [input_labels(x.shape, 2) for x in of.inputs]
+    labels += [input_labels(x.shape, replicas) for x in of.inputs]
     return roles(of.closed, of.names, labels, tp, lambda eqn: "model.py:7")
 
 
@@ -61,6 +61,16 @@ def test_heads_that_do_not_divide_are_whole() -> None:
     assert found.dims == {}
     for name in ("q", "k", "v"):
         assert found.why[name] == "3 of it do not divide over 2 devices (model.py:7)"
+
+
+def test_a_batch_of_one_sequence_is_followed_too() -> None:
+    # (1, 6, 32) to (1, 6, 4, 8) and back: the batch is a dimension of one
+    assert cut(attention_of(4, 4, sequences=1), 4, replicas=1).dims == {
+        "q": 0,
+        "k": 0,
+        "v": 0,
+        "o": 1,
+    }
 
 
 def test_a_table_that_is_the_head_too_is_cut_by_its_rows() -> None:

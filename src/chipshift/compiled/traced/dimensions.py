@@ -153,6 +153,11 @@ def _reshaped(
     for before, after in _groups(shapes[0], outs[0]):
         split = [dim for dim in after if outs[0][dim] != 1]
         whole = [dim for dim in before if shapes[0][dim] != 1]
+        alone = next(
+            (ins[0][d] for d in before if shapes[0][d] == 1 and ins[0][d] is not None), None
+        )
+        if alone is not None and after and all(ins[0][d] is None for d in whole):
+            out[(split or after)[0]] = alone  # a batch of one sequence
         for dim in whole:
             label = ins[0][dim]
             if label is None:

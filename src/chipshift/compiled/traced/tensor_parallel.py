@@ -185,7 +185,7 @@ def _note(
     matmul = eqn.primitive.name == "dot_general" and len(weights) == 1
     for event in events:
         group = groups.get(event.label)
-        if event.what == "contracted" and matmul and batch:
+        if event.what == "contracted" and matmul:
             group.taken.append(weights[0])
         elif event.what == "looked_up" and weights and batch:
             group.tables.append(weights[0])
@@ -264,11 +264,12 @@ def _role(name: str, group: Group, shapes: Mapping[str, tuple[int, ...]]) -> str
 
 
 def _why(name: str, rank: int, groups: Groups, why: Mapping[int, str]) -> str:
-    """The reason that says most: that of the dimension between two projections or of a table's
-    rows, else of the one that is joined with fewest parameters'."""
+    """The reason that says most: of what it makes that cannot be cut, else of the dimension between
+    two projections or of a table's rows, else of that joined with fewest parameters'."""
 
-    def likely(group: Group) -> tuple[bool, bool, int]:
+    def likely(group: Group) -> tuple[bool, bool, bool, int]:
+        broken = bool(group.whole) and name in group.made
         paired = bool(group.made and group.taken) or bool(group.tables)
-        return not paired, not group.made, len(group.members)
+        return not broken, not paired, not group.made, len(group.members)
 
     return why.get(id(min((groups.get((name, dim)) for dim in range(rank)), key=likely)), "")
