@@ -56,21 +56,29 @@ def test_rows_looked_up_of_a_table_cut_along_their_width_send_their_own_gradient
 
 
 def test_a_table_that_is_the_head_too_is_gathered_once_forward_as_the_look_up_wants_it() -> None:
-    # forward 3/4 of 128 B for both uses, backward 3/4 of 64 B for the matmul; the head's gradient is
-    # scattered, 96 B, and 5 rows of 16 B a device go to their owners, 3/4 of 80 B
+    # forward 3/4 of 128 B for both uses, backward 3/4 of 64 B for the matmul; the head's gradient
+    # is scattered, 96 B, and 5 rows of 16 B a device go to their owners, 3/4 of 80 B
     tied = Cut("embed.weight", (8, 4), 4, (None, "fsdp"), uses=2, matmuls=1, rows=80)
     assert sums({"fsdp": 4}, tied, most_width=2) == {
         ("all_gather", "fsdp"): 96 + 48, ("reduce_scatter", "fsdp"): 96, ("all_to_all", "fsdp"): 60,
     }  # fmt: skip
 
 
+def test_gradients_of_one_parameter_are_added_before_they_are_scattered() -> None:
+    # three matmuls by one matrix: gathered once forward, three times backward, scattered once
+    shared = Cut("layer.weight", (8, 4), 4, ("fsdp", None), uses=3, matmuls=3)
+    assert sums({"fsdp": 4}, shared) == {
+        ("all_gather", "fsdp"): 4 * 96, ("reduce_scatter", "fsdp"): 96,
+    }  # fmt: skip
+
+
 def test_over_a_whole_slice_of_64_a_tpu_gathers_and_scatters_by_sums() -> None:
-    # 63/64 of 4 MiB: gathered in bf16 as an all-reduce of 2 MiB that sends twice that, forward and
-    # backward, and scattered in fp32 by one of 4 MiB
+    # all-reduces of 4 MiB that send twice 63/64 of it: gathered forward and backward, cast to bf16
+    # when it is there, and scattered
     matrix = Cut("up.weight", (1024, 1024), 4, ("fsdp", None), uses=1, matmuls=1)
     on = Slice("v6e", (8, 8), 64)
     assert sums({"fsdp": 64}, matrix, most_width=2, on=on) == {
-        ("all_reduce", "fsdp"): 2 * (2 * 2**21 + 2**22) * 63 / 64
+        ("all_reduce", "fsdp"): 3 * 2 * 2**22 * 63 / 64
     }
 
 

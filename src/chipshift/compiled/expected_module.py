@@ -1,10 +1,10 @@
 """Collectives that the cut of a PyTorch module asks for: bytes a device sends.
 
 A parameter cut over fsdp is gathered once for the forward pass, as the widest of its uses wants it,
-for each matmul once more in the backward pass, and each use's gradient is reduced and scattered;
-over dp the gradient's part is summed. What is whole on every device has its gradient summed over
-both. A table's rows, looked up and cut along their width, send their own gradients instead. Over tp
-activations are summed (traced/sums_over_tp.py).
+for each matmul once more in the backward pass, and its gradient, all uses' added, is reduced and
+scattered; over dp the gradient's part is summed. What is whole on every device has its gradient
+summed over both. A table's rows, looked up and cut along their width, send their own gradients
+instead. Over tp activations are summed (traced/sums_over_tp.py).
 """
 
 from __future__ import annotations
@@ -92,9 +92,11 @@ def _gathers(cut: Cut, where: Over, others: int, most_width: int, on: Slice | No
     elements, narrow = prod(cut.shape) / others, min(cut.width, most_width)
     sums: Sums = defaultdict(float)
     forward = cut.width if cut.uses > cut.matmuls else narrow
-    if cut.uses:
-        _add(sums, gathered(where, elements * forward, on))
-    _add(sums, gathered(where, elements * narrow, on), cut.matmuls)
+    times = [(forward, 1 if cut.uses else 0), (narrow, cut.matmuls)]
+    for width, gathers in times:
+        by_sum = on is not None and on.gathers_by_sum(where.devices, elements * width)
+        sent = cut.width if by_sum else width  # a sum of zeros and a part is cast after it
+        _add(sums, gathered(where, elements * sent, on), gathers)
     return sums
 
 
@@ -109,9 +111,11 @@ def _gradients(cut: Cut, where: Over, same: Over, others: int, on: Slice | None)
             or (not (in_matmul and on.multiplies_meanwhile(n, k))
                 and on.scatters_layout_by_sum(n, _laid(cut, where, others)))
         )  # fmt: skip
-        _add(sums, scattered(where, held, by_sum), cut.uses - (1 if cut.rows else 0))
+        if cut.uses > (1 if cut.rows else 0):
+            _add(sums, scattered(where, held, by_sum))
         sums["all_to_all", where.axis] += cut.rows * (n - 1) / n
-    _add(sums, summed(same, held / n), cut.uses)
+    if cut.uses:
+        _add(sums, summed(same, held / n))
     return sums
 
 
