@@ -9,6 +9,7 @@ import pytest
 from chipshift.errors import InputError
 from chipshift.jobs.read import read_job
 from chipshift.jobs.unknown_keys import bears
+from chipshift.models.model import MoeMlp
 
 from .test_further_publishers import several
 from .test_spellings import job, plan_on
@@ -288,3 +289,154 @@ def test_numbers_that_a_script_asks_yq_for(tmp_path: Path) -> None:
     assert sum(count for _, count in found.model.layers) == 6
     with pytest.raises(InputError, match="yq"):  # not given: asked for
         read_job(several(tmp_path, go__sh=QUERIED))
+
+
+RUN = (
+    "torchrun --nproc_per_node 4 src/train_bash.py --stage sft --finetuning_type {kind} {more} "
+    "--model_name_or_path meta-llama/Llama-2-7b-hf --per_device_train_batch_size 2 "
+    "--cutoff_len 1024 --bf16\n"
+)
+
+
+def test_a_command_with_llama_factorys_arguments_has_its_defaults(tmp_path: Path) -> None:
+    found = job(tmp_path, RUN.format(kind="lora", more="--lora_target all"), "go.sh")
+    assert plan_on(found, "a100*4").remat == "full"
+    assert found.precision.value.weights == "bf16"  # frozen weights in the compute dtype
+    off = job(tmp_path, RUN.format(kind="full", more="--disable_gradient_checkpointing"), "go.sh")
+    assert plan_on(off, "a100*4").remat == "none" and off.precision.value.weights == "fp32"
+
+
+def test_a_module_that_a_launcher_starts_tells_the_loss_and_has_words_of_its_own(
+    tmp_path: Path,
+) -> None:
+    text = (
+        "deepspeed --num_gpus 2 --module own.trainers.text.dpo --train_batch_size 3 "
+        "--model_name_or_path meta-llama/Llama-2-7b-hf --max_length 1024\n"
+    )
+    found = job(tmp_path, text, "go.sh")
+    # 3 pairs a device are 6 sequences
+    assert found.loss == "dpo" and plan_on(found, "a100*2").microbatch == 6
+
+
+def test_qloras_own_words(tmp_path: Path) -> None:
+    text = (
+        "python qlora.py --model_name_or_path meta-llama/Llama-2-7b-hf --bits 4 --lora_r 8 {} "
+        "--per_device_train_batch_size 1 --max_length 512 --bf16\n"
+    )
+    every = job(tmp_path, text.format("--lora_modules all"), "go.sh")
+    few = job(tmp_path, text.format("--load_in_kbits 4"), "go.sh")
+
+    def trained(found) -> int:  # type: ignore[no-untyped-def]
+        told = [value for what, value, _ in found.assumed if what == "trained parameters"]
+        return int(told[0].replace(",", ""))
+
+    # a layer of width d, feed-forward f: q, k, v, o and three maps of d × f, r × (in + out) each
+    d, f, r, layers = 4096, 11008, 8, 32
+    assert trained(every) == layers * r * (4 * 2 * d + 3 * (d + f))
+    assert trained(few) == layers * r * 2 * 2 * d  # PEFT's default, q and v
+
+
+def test_json_with_a_kind_of_model_and_the_trainers_keys(tmp_path: Path) -> None:
+    text = (
+        '{"model_type": "causal", "model_name": "meta-llama/Llama-2-7b-hf", "trainer": '
+        '{"per_device_train_batch_size": 2, "gradient_accumulation_steps": 3}, "max_length": 256}'
+    )
+    found = job(tmp_path, text, "conf.json")
+    assert plan_on(found, "a100*1").microbatch == 2
+    assert plan_on(found, "a100*1").accumulation == 3
+
+
+WHOLE = """
+model: {name_or_path: meta-llama/Llama-2-7b-hf, dtype: bfloat16}
+training: {effective_batch_size: 64, per_device_train_batch_size: 4, bf16: true}
+sft: {max_seq_length: 2048, packing: true}
+deepspeed:
+  bf16: {enabled: true}
+  zero_optimization: {stage: 2}
+  train_batch_size: auto
+slurm: {num_nodes: 2, gpus_per_node: 4}
+"""
+
+
+def test_a_programs_own_tables_of_batch_sharding_and_scheduler(tmp_path: Path) -> None:
+    found = job(tmp_path, WHOLE)
+    plan = plan_on(found, "a100*8")
+    # 64 sequences = 4 × 2 forwards × 8 devices
+    assert (plan.dp, plan.microbatch, plan.accumulation) == (8, 4, 2)
+    assert plan.optimizer_sharding == "zero2" and found.precision.value.master == "fp32"
+
+
+def test_llama_factorys_file_in_a_table_of_another(tmp_path: Path) -> None:
+    text = (
+        "backend: llamafactory\nslurm: {num_nodes: 2, gpus_per_node: 4}\nllamafactory:\n"
+        "  model_name_or_path: meta-llama/Llama-2-7b-hf\n  stage: sft\n  finetuning_type: full\n"
+        "  cutoff_len: 4096\n  per_device_train_batch_size: 2\n  bf16: true\n"
+    )
+    found = job(tmp_path, text)
+    assert found.seq_len.value == 4096 and found.sequences_per_step.value == 16
+
+
+def test_one_of_two_words_by_whether_a_variable_is_set(tmp_path: Path) -> None:
+    text = (
+        'NODES=$([ -z "$WORLD" ] && echo -n 1 || echo -n $WORLD)\n'
+        "torchrun --nnodes $NODES --nproc_per_node 8 t.py --model_name_or_path "
+        "meta-llama/Llama-2-7b-hf --per_device_train_batch_size 1 --max_length 512 "
+        "--gradient_accumulation_steps $((64 / (8 * $NODES)))\n"
+    )
+    path = several(tmp_path, go__sh=text)
+    assert plan_on(read_job(path), "a100*8").accumulation == 8
+    told = read_job(path, overrides={"WORLD": "4"})
+    assert plan_on(told, "a100*32").accumulation == 2
+
+
+def test_the_teacher_of_torchtunes_distillation(tmp_path: Path) -> None:
+    text = (
+        "model: {_component_: torchtune.models.llama3_2.llama3_2_1b}\n"
+        "teacher_model: {_component_: torchtune.models.llama3_1.llama3_1_8b}\n"
+        "teacher_checkpointer: {checkpoint_dir: /t}\ntokenizer: {max_seq_len: 1024}\n"
+        "batch_size: 2\ndtype: bf16\nlayer_mapping: [[0, 0]]\n"
+    )
+    found = job(tmp_path, text)
+    assert found.teacher is not None and found.teacher.name == "llama-3.1-8b"
+    assert matter(found) == {"layer_mapping"}
+
+
+def test_another_programs_words_are_not_taken_for_megatrons(tmp_path: Path) -> None:
+    text = (
+        "python dist_clm_train.py --model-name base --micro-batch-size 1 --num-layers 4 "
+        "--pipeline-group-size 8 --seq-length 2048\n"
+    )
+    with pytest.raises(InputError, match="no format known"):
+        job(tmp_path, text, "go.sh")
+
+
+@pytest.mark.parametrize(("name", "fsdp"), [("zero-stage3.json", 8), ("ds.json", 1)])
+def test_accelerate_names_a_deepspeed_file_that_was_not_given(
+    tmp_path: Path, name: str, fsdp: int
+) -> None:
+    text = (
+        "distributed_type: DEEPSPEED\nnum_processes: 8\nnum_machines: 1\n"
+        f"deepspeed_config: {{deepspeed_config_file: /conf/{name}}}\n"
+    )
+    path = tmp_path / "acc.yaml"
+    path.write_text(text)
+    told = {"seq_len": "512", "sequences_per_step": "16"}
+    found = read_job([str(path)], model="llama-3.1-8b", overrides=told)
+    assert plan_on(found, "a100*8").fsdp == fsdp and name in matter(found)
+
+
+@pytest.mark.parametrize(
+    ("more", "dense"),
+    [("--moe-layer-freq -1", 0), ("--moe-layer-freq 1 --first-k-dense-replace 3", 3),
+     ("--moe-layer-freq -1 --first-k-dense-replace -1", 0)],
+)  # fmt: skip
+def test_mindspeeds_layers_of_experts(tmp_path: Path, more: str, dense: int) -> None:
+    text = (
+        "torchrun --nproc_per_node 8 pretrain_gpt.py --num-layers 12 --hidden-size 1024 "
+        "--num-attention-heads 16 --seq-length 2048 --max-position-embeddings 2048 --bf16 --swiglu "
+        "--micro-batch-size 1 --global-batch-size 8 --num-experts 8 --moe-router-topk 2 "
+        f"--moe-ffn-hidden-size 512 --ffn-hidden-size 2816 --vocab-size 50304 {more}\n"
+    )
+    model = job(tmp_path, text, "go.sh").model
+    experts = sum(count for one, count in model.layers if isinstance(one.mlp, MoeMlp))
+    assert experts == 12 - dense

@@ -211,7 +211,7 @@ def _script(text: str) -> str:
         return "wrapper"
     if _MEGATRON_YAML.search(text) and not _LAUNCH.search(text):
         return "megatron_yaml"
-    if _MEGATRON.search(text):
+    if _MEGATRON.search(text) and "--pipeline-group-size" not in text:  # OpenChatKit's own words
         return "megatron"
     if _KEY_VALUE.search(text) and not _manifest(text):
         return "maxtext"

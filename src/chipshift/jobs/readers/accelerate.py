@@ -10,7 +10,7 @@ from chipshift.jobs.context import Context
 from chipshift.jobs.draft import Draft
 from chipshift.jobs.dtypes import dtype_of
 from chipshift.jobs.job import Given
-from chipshift.jobs.readers.hf_sharding import put_fsdp, take
+from chipshift.jobs.readers.hf_sharding import put_fsdp, stage_named, take
 from chipshift.jobs.readers.parallelism_config import put_parallelism
 from chipshift.jobs.readers.yaml_sheet import yaml_sheet
 from chipshift.jobs.settings import Setting, Sheet, as_boolean
@@ -122,7 +122,9 @@ def _deepspeed(sheet: Sheet, kind: Given[str] | None, context: Context) -> None:
 
         take(draft, deepspeed.read(beside, context))
     elif path is not None and stage is None:
-        draft.assume("sharding", "zero2", f"give {path.value} too for its ZeRO stage")
+        draft.assume("sharding", *stage_named(path.value))
+        base = path.value.rsplit("/", 1)[-1]
+        draft.miss(base, path.file, path.line, "its dtypes and batch are not in the numbers")
     draft.assume("sharding", "zero2", "Accelerate's default ZeRO stage is 2")
     sheet.ignore(("deepspeed_config.*",), False, "does not change time or memory here")
 

@@ -15,7 +15,10 @@ from chipshift.jobs.settings import Setting, Sheet
 from chipshift.models.lora import ALL_LINEAR, Lora, read_lora
 
 PEFT_KEYS = {
-    "target_modules": ("lora_target_modules", "lora_target", "target_modules", "trainable"),
+    "target_modules": (
+        *("lora_target_modules", "lora_target", "target_modules", "lora_modules"),
+        "trainable",
+    ),
     "modules_to_save": ("lora_modules_to_save", "additional_target", "modules_to_save"),
     "layers_to_transform": ("peft_layers_to_transform", "lora_layers_to_transform"),
     "exclude_modules": ("lora_exclude_modules",),
@@ -97,9 +100,10 @@ def put_adapters(sheet: Sheet) -> None:
         "load_in_8bit", "use_8bit_quantization", "use_8bit", into="frozen weights in 8 bits"
     )
     bits = sheet.integer(
-        "quantization_bit", "load_in_bits", "bits", into="bits of the frozen weights",
+        *("quantization_bit", "load_in_bits", "load_in_kbits", "bits"),
+        into="bits of the frozen weights",
         none=(None, 16, 32),
-    )  # fmt: skip
+    )
     on = (adapter is not None and "lora" in adapter.value.lower()) or (use and use.value)
     if adapter is None and use is None and rank is not None:
         on = True

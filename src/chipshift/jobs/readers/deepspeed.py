@@ -33,19 +33,36 @@ def read(source: Source, context: Context) -> Draft:
     settings = flatten(tree, source.path, lines)
     context.overrides.lay_over(settings)
     left = any(s.value == "auto" for key, s in settings.items() if key.startswith(("bf16", "fp16")))
-    settings = {key: s for key, s in settings.items() if s.value != "auto"}
-    sheet = Sheet(settings, draft)
+    sheet = Sheet({key: s for key, s in settings.items() if s.value != "auto"}, draft)
     draft.put("stack", Given("deepspeed", source.path))
-    draft.put("engine", Given("deepspeed", source.path))
-    _batch(sheet)
-    put_zero(sheet)
-    _precision(sheet)
+    _fill(sheet)
     if not left:
         draft.assume("mixed", "no", "DeepSpeed's default: neither fp16 nor bf16 is enabled")
         draft.assume("loaded", "fp32", "DeepSpeed's default dtype")
     _rest(sheet)
     sheet.close("DeepSpeed")
     return draft
+
+
+def read_table(sheet: Sheet, prefix: str) -> Draft | None:
+    """A configuration that stands in a table of another file, if one does."""
+    inner = {key: s for key, s in sheet.settings.items() if key.startswith(prefix)}
+    if f"{prefix}zero_optimization.stage" not in inner:
+        return None
+    sheet.taken |= inner.keys()
+    draft = Draft(sheet.draft.file, "deepspeed")
+    own = Sheet({k.removeprefix(prefix): s for k, s in inner.items() if s.value != "auto"}, draft)
+    _fill(own)
+    _rest(own)
+    own.close("DeepSpeed")
+    return draft
+
+
+def _fill(sheet: Sheet) -> None:
+    sheet.draft.put("engine", Given("deepspeed", sheet.draft.file))
+    _batch(sheet)
+    put_zero(sheet)
+    _precision(sheet)
 
 
 def _batch(sheet: Sheet) -> None:

@@ -35,6 +35,9 @@ def put_sharding(sheet: Sheet, context: Context) -> None:
     named = sheet.raw("deepspeed")
     if named is not None and named[1].value not in (None, "", False):
         deepspeed_file(sheet, context, *named)
+    table = deepspeed.read_table(sheet, "deepspeed.")
+    if table is not None:
+        take(draft, table)
     stage = sheet.integer("zero_stage", into="ZeRO stage", low=0, high=3)
     if stage is not None:
         kind = ("ddp", "zero1", "zero2", "fsdp")[stage.value]
@@ -100,13 +103,19 @@ def deepspeed_file(sheet: Sheet, context: Context, key: str, setting: Setting) -
     if others:
         why = f"{others[0]}, which was given, is read in its place"
         draft.miss(path.rsplit("/", 1)[-1], setting.file, setting.line, why)
-    match = re.search(r"(?:zero|stage|z)[-_]?([0-3])", path.lower())
-    stage = int(match.group(1)) if match else 2
-    why = f"told from the name {path}" if match else f"give {path} too for its stage"
-    draft.assume("sharding", ("ddp", "zero1", "zero2", "fsdp")[stage], why)
+    kind, why = stage_named(path)
+    draft.assume("sharding", kind, why)
     if "offload" in path.rsplit("/", 1)[-1].lower():
         draft.flag("cpu_offload", key, setting.value, setting.line)
         draft.note("offload", "on the device", f"{why}; the host's part is not modelled")
+
+
+def stage_named(path: str) -> tuple[str, str]:
+    """What a DeepSpeed file that was not given shards, by the stage in its name, and why."""
+    match = re.search(r"(?:zero|stage|z)[-_]?(?:stage)?[-_]?([0-3])", path.lower())
+    stage = int(match.group(1)) if match else 2
+    why = f"told from the name {path}" if match else f"give {path} too for its stage"
+    return ("ddp", "zero1", "zero2", "fsdp")[stage], why
 
 
 def _is_deepspeed(source: Source) -> bool:

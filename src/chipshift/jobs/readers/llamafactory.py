@@ -10,6 +10,7 @@ from chipshift.jobs.context import Context
 from chipshift.jobs.draft import Draft
 from chipshift.jobs.job import Given
 from chipshift.jobs.readers.hf_args import fill, put_ignored, stack_of
+from chipshift.jobs.readers.own_words import put_scheduler
 from chipshift.jobs.readers.yaml_sheet import yaml_sheet
 from chipshift.jobs.settings import Setting, Sheet, as_boolean
 from chipshift.jobs.source import Source
@@ -18,7 +19,7 @@ from chipshift.jobs.source import Source
 def read(source: Source, context: Context) -> Draft:
     """Read one file; see ``readers/__init__``."""
     draft = Draft(source.path, "llamafactory")
-    sheet = yaml_sheet(source, context, draft)
+    sheet = yaml_sheet(source, context, draft, inside="llamafactory")
     _version_1(sheet)
     trains = {"stage", "do_train", "per_device_train_batch_size", "num_train_epochs", "dataset"}
     if "export_dir" in sheet.settings and not trains & sheet.settings.keys():
@@ -30,10 +31,9 @@ def read(source: Source, context: Context) -> Draft:
     off = sheet.boolean("disable_gradient_checkpointing", into="rematerialisation")
     if off is not None:
         draft.put("remat", Given("none" if off.value else "full", off.file, off.line))
-    draft.assume("remat", "full", "LLaMA-Factory recomputes each layer unless told not to")
-    kind = str(getattr(sheet.settings.get("finetuning_type"), "value", "lora"))
-    if kind != "full" and as_boolean(getattr(sheet.settings.get("bf16"), "value", False)):
-        draft.assume("loaded", "bf16", "LLaMA-Factory holds frozen weights in the compute dtype")
+    sheet.flag("cpu_offload", "use_unsloth_gc")  # recomputes, and keeps layers' inputs on the host
+    put_factory(sheet.settings, draft)
+    put_scheduler(sheet)
     for field in ("tensor", "pipeline", "context", "expert"):
         size = sheet.integer(f"{field}_model_parallel_size", f"{field}_parallel_size", into=field)
         if size is not None and size.value > 1:
@@ -66,6 +66,16 @@ def read(source: Source, context: Context) -> Draft:
     put_ignored(sheet, more)
     sheet.close("LLaMA-Factory")
     return draft
+
+
+def put_factory(settings: dict[str, Setting], draft: Draft) -> None:
+    """LLaMA-Factory's own defaults, of its YAML and of a command with its arguments."""
+    off = settings.get("disable_gradient_checkpointing")
+    why = "LLaMA-Factory recomputes each layer unless told not to"
+    draft.assume("remat", "none" if off is not None and as_boolean(off.value) else "full", why)
+    kind = str(getattr(settings.get("finetuning_type"), "value", "lora"))
+    if kind != "full" and as_boolean(getattr(settings.get("bf16"), "value", False)):
+        draft.assume("loaded", "bf16", "LLaMA-Factory holds frozen weights in the compute dtype")
 
 
 OFF = Setting(None, "")

@@ -109,7 +109,14 @@ MODEL_KEYS = (
     *("group-query-attention", "num-query-groups", "swiglu", "normalization", "vocab-size"),
     *("untie-embeddings-and-output-weights", "disable-bias-linear", "add-qkv-bias"),
     *("position-embedding-type", "max-position-embeddings", "num-experts", "moe-router-topk"),
-    *("moe-ffn-hidden-size", "moe-layer-freq", "moe-shared-expert-*", "*-lora-rank", "*-head-dim"),
+    *(
+        "moe-ffn-hidden-size",
+        "moe-layer-freq",
+        "first-k-dense-replace",
+        "moe-shared-expert-*",
+        "*-lora-rank",
+        "*-head-dim",
+    ),
     *("multi-latent-attention", "qk-layernorm", "tokenizer-*", "mtp-num-layers", "window-size"),
 )
 

@@ -233,17 +233,23 @@ def _experts(sheet: Sheet, hidden: int, width: int, gated: bool, bias: bool) -> 
 
 
 def _kinds(sheet: Sheet, layers: int, moe: bool) -> list[bool]:
-    """For each layer whether it has experts: ``--moe-layer-freq`` is a number or a list."""
+    """For each layer whether it has experts: ``--moe-layer-freq`` is a number or a list.
+
+    MindSpeed's ``--first-k-dense-replace`` leaves the first layers dense, and its frequency of -1
+    is every layer (Huawei, MindSpeed-LLM, tasks/models/transformer and its Qwen3 scripts, 2025).
+    """
     frequency = sheet.text("moe-layer-freq", into="which layers have experts")
+    first = sheet.integer("first-k-dense-replace", into="dense layers first", low=-1)
+    dense = max(0, first.value) if first is not None else 0
     if layers > 100_000:
         raise InputError(f"{sheet.draft.file}: {layers} layers; expected at most 100000")
     if not moe:
         return [False] * layers
-    if frequency is None:
-        return [True] * layers
-    text = frequency.value.strip("'\" ")
+    text = frequency.value.strip("'\" ") if frequency is not None else "1"
+    if text == "-1":
+        text = "1"
     if text.isdecimal() and 0 < int(text[:9]) <= 10**6:
-        return [at % int(text) == 0 for at in range(layers)]
+        return [at >= dense and at % int(text) == 0 for at in range(layers)]
     kinds = _pattern(text, layers)
     if kinds is None or len(kinds) != layers:
         key, setting = "moe-layer-freq", sheet.settings["moe-layer-freq"]

@@ -104,7 +104,7 @@ def hoist(sheet: Sheet) -> None:
         name = leaf if leaf in HOISTED else ""
         if adapters and leaf in _LORA:
             name = f"lora_{leaf.removeprefix('lora_')}"
-        if inner in ("model", "base_model") and leaf in ("name", "path", "id"):
+        if inner in ("model", "base_model") and leaf in ("name", "path", "id", "name_or_path"):
             name = "model_name_or_path"
         if (
             not name
@@ -117,6 +117,8 @@ def hoist(sheet: Sheet) -> None:
             continue
         sheet.settings[name] = sheet.settings.pop(key)
         moved[table] = name
+    _whole_batch(sheet)
+    put_scheduler(sheet)
     for table, name in moved.items():
         why = f"{name} and its like stand in it: read as the Trainer's"
         sheet.draft.note("table of the file's own", table, why)
@@ -124,6 +126,23 @@ def hoist(sheet: Sheet) -> None:
     if moved and kind is not None and "stage" not in sheet.settings:
         sheet.settings["stage"] = kind
         sheet.taken |= {"training_type", "training.type"} & sheet.settings.keys()
+
+
+def _whole_batch(sheet: Sheet) -> None:
+    """``effective_batch_size`` beside a device's: accumulation makes up the rest."""
+    stated = {"global_batch_size", "effective_batch_size", "total_batch_size"}
+    key = next((key for key in sheet.settings if key.rsplit(".", 1)[-1] in stated), "")
+    if key and "gradient_accumulation_steps" not in sheet.settings:
+        sheet.draft.put("global_batch", sheet.integer(key, into="sequences a step"))
+
+
+def put_scheduler(sheet: Sheet) -> None:
+    """Nodes and GPUs of a table that a program of the file's own submits to Slurm with."""
+    for field, keys in (
+        ("nodes", ("slurm.num_nodes", "slurm.nodes")),
+        ("devices_per_node", ("slurm.gpus_per_node", "slurm.ntasks_per_node")),
+    ):
+        sheet.draft.put(field, sheet.integer(*keys, into=field.replace("_", " ")))
 
 
 TRL_LENGTH = 1024

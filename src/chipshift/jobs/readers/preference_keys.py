@@ -36,6 +36,7 @@ SAMPLED = "training on answers that the model samples"
 _PROGRAM = re.compile(
     r"(?:^|[/_])(online_dpo|dpo|kto|bco|orpo|cpo|simpo|reward_modeling|grpo|ppo|rloo)\w*\.py$"
 )
+_MODULE = re.compile(r"\.(?:\w+_)?(dpo|kto|bco|orpo|cpo|simpo|grpo|ppo|rloo|rm|reward)$")
 _CONFIG = re.compile(r"(?:^|\.)(DPO|KTO|BCO|ORPO|CPO|Reward|GRPO|PPO|RLOO|OnlineDPO)Config$")
 
 
@@ -57,6 +58,12 @@ def put_program(draft: Draft, command: Command, file: str) -> None:
     for at, word in enumerate(words):
         found = _PROGRAM.search(word.plain.lower())
         name = found.group(1) if found else ""
+        if (
+            at
+            and words[at - 1].plain in ("-m", "--module")
+            and (module := _MODULE.search(word.plain.lower()))
+        ):
+            name = module.group(1)
         if word.plain.rsplit("/", 1)[-1] == "trl" and at + 1 < len(words):
             name = words[at + 1].plain.lower()
         if name:

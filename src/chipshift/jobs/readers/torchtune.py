@@ -16,6 +16,7 @@ from chipshift.jobs.loss import GENERATES
 from chipshift.jobs.readers.hf_args import put_model_named
 from chipshift.jobs.readers.optimizer_name import put_optimizer_named
 from chipshift.jobs.readers.preference_keys import known_loss, say_sampled
+from chipshift.jobs.readers.teacher import put_teacher
 from chipshift.jobs.readers.yaml_sheet import yaml_sheet
 from chipshift.jobs.settings import Sheet
 from chipshift.jobs.source import Source
@@ -44,6 +45,7 @@ def read(source: Source, context: Context) -> Draft:
     draft = Draft(source.path, "torchtune")
     sheet = yaml_sheet(source, context, draft)
     _model(sheet, context)
+    _teacher(sheet, context)
     micro = sheet.integer("batch_size", into="sequences a device")
     draft.put("microbatch", micro)
     draft.counts_examples = True
@@ -99,9 +101,7 @@ def _model(sheet: Sheet, context: Context) -> None:
     if match is None:
         draft.wanted_model = component.value[:120]
         return
-    family, adapter, size = match.groups()
-    size = size.removeprefix(family).strip("_").replace("_instruct", "").replace("_base", "")
-    name = f"{FAMILIES.get(family, family)}-{size.replace('_', '.')}"
+    adapter, name = match.group(2), _named(match)
     if not context.model_named:
         put_model_named(draft, name, sheet.settings["model._component_"])
     if adapter:
@@ -112,6 +112,27 @@ def _model(sheet: Sheet, context: Context) -> None:
         draft.put("lora", Given(lora, component.file, component.line))
         if adapter == "qlora":
             draft.put("quantised", Given("int4", component.file, component.line))
+
+
+def _named(match: re.Match[str]) -> str:
+    """The published name of a builder: ``llama3_2.lora_llama3_2_1b`` is llama-3.2-1b."""
+    family, _, size = match.groups()
+    size = size.removeprefix(family).strip("_").replace("_instruct", "").replace("_base", "")
+    return f"{FAMILIES.get(family, family)}-{size.replace('_', '.')}"
+
+
+def _teacher(sheet: Sheet, context: Context) -> None:
+    """The frozen teacher of torchtune's knowledge_distillation recipes."""
+    component = sheet.settings.get("teacher_model._component_")
+    match = _BUILDER.match(str(component.value)) if component is not None else None
+    if component is not None:
+        key = "teacher_model._component_"
+        sheet.raw(key)
+        name = _named(match) if match else ""
+        put_teacher(sheet.draft, context, key, name, component.file, component.line)
+        sheet.ignore(("teacher_checkpointer*",), False, "where the teacher's weights lie")
+        between = ("output_hidden_states*", "layer_mapping")
+        sheet.ignore(between, True, "losses between layers are not counted")
 
 
 def _loss(draft: Draft, loss: Given[str] | None) -> None:

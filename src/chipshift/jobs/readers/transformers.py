@@ -27,6 +27,7 @@ from chipshift.jobs.readers import deepspeed_chat
 from chipshift.jobs.readers.accelerate_command import launched
 from chipshift.jobs.readers.hf_args import LENGTHS, MODELS, fill, put_ignored, stack_of
 from chipshift.jobs.readers.hf_sharding import take
+from chipshift.jobs.readers.llamafactory import put_factory
 from chipshift.jobs.readers.own_words import (
     TRL_CUTS,
     hoist,
@@ -112,8 +113,11 @@ def _command(source: Source, context: Context, draft: Draft) -> Sheet:
             "one, or --set for the variable that leads to it"
         )
     context.overrides.lay_over(best)
-    if not {key.replace("-", "_") for key in best} & {one.strip("-") for one in TELLTALES}:
+    keys = {key.replace("-", "_") for key in best}
+    if not keys & {one.strip("-") for one in TELLTALES[:2]}:
         put_own_words(best, draft)
+    if {"stage", "finetuning_type"} <= keys:
+        put_factory(best, draft)
     words = [word.plain for word in starting.words] if starting is not None else []
     if runs_trl(words):
         plain = {key.replace("-", "_"): setting for key, setting in best.items()}

@@ -16,6 +16,13 @@ COUNTED = re.compile(
 )
 
 
+CHOSEN = re.compile(
+    r"\[\[?\s+(?P<test>-[zn])\s+[\"']?\$\{?(?P<name>[A-Za-z_]\w*)(?::?-)?\}?[\"']?\s+\]\]?\s*&&\s*"
+    r"echo\s+(?:-n\s+)?(?P<yes>[^|;&<>\n]+?)\s*\|\|\s*echo\s+(?:-n\s+)?(?P<no>[^|;&<>\n]+?)\s*"
+)
+"""``[ -z "$X" ] && echo -n 1 || echo -n $X``: one of two, by whether a variable is set."""
+
+
 def printed(program: str, words: list[str]) -> str | None:
     """What ``seq``, ``basename`` and ``dirname`` print; None where only they could tell."""
     if program == "seq":

@@ -10,7 +10,7 @@ from chipshift.jobs.shell.arith import Unsure, evaluate
 from chipshift.jobs.shell.formats import formatted
 from chipshift.jobs.shell.lex import CONTINUED, OPEN, Cursor
 from chipshift.jobs.shell.nodes import Part, Word
-from chipshift.jobs.shell.outputs import COUNTED, HOSTS, braces, hosts, printed
+from chipshift.jobs.shell.outputs import CHOSEN, COUNTED, HOSTS, braces, hosts, printed
 from chipshift.jobs.shell.queries import QUERY, queried
 from chipshift.jobs.shell.values import (
     MOST_TEXT,
@@ -212,6 +212,11 @@ def _substitution(text: str, env: Environment, line: int, depth: int) -> Field:
             shown = printed(match.group(1), [word.plain for word in words])
             if shown is not None:
                 return Field(shown, line)
+    if match := CHOSEN.fullmatch(stripped):
+        value = env.get(match["name"])
+        empty = value is None or (isinstance(value, Field) and not value.empty_unknown)
+        taken = inner(match["yes" if empty == (match["test"] == "-z") else "no"])
+        return Field(taken.text, taken.line, soft=taken.soft or value is None)
     if match := QUERY.fullmatch(stripped):
         words = _words_of(match.group(1), env, line, depth)
         told = queried([word.plain for word in words], env)
