@@ -10,7 +10,7 @@ from typing import Annotated, Any
 
 import typer
 
-from chipshift.cli.inputs import Json, Model, On, Set, part_of, print_json, read_pairs
+from chipshift.cli.inputs import Json, Model, On, Set, part_of, print_json
 from chipshift.cli.progress import working
 from chipshift.compiled import against as comparison
 from chipshift.compiled.request import Request
@@ -22,6 +22,7 @@ from chipshift.flows.asked import plan_asked
 from chipshift.flows.compilation import compiled, request_of, resized
 from chipshift.flows.nearest_fit import best_plan, with_nearest
 from chipshift.jobs.job import TrainJob
+from chipshift.jobs.overrides import read_pairs
 from chipshift.jobs.plan import Plan
 from chipshift.machines.machine import Machine
 from chipshift.machines.names import parse_machine

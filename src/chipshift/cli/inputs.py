@@ -24,7 +24,7 @@ from chipshift.flows.options import (
     read_numbers,
 )
 from chipshift.jobs.job import TrainJob
-from chipshift.jobs.overrides import parse_settings
+from chipshift.jobs.overrides import read_pairs
 from chipshift.jobs.read import read_job
 from chipshift.machines.machine import Machine
 from chipshift.models.model import Model as TracedModel
@@ -45,22 +45,6 @@ Json = Annotated[bool, typer.Option("--json", help="Print one JSON object.")]
 Explain = Annotated[
     str, typer.Option("--explain", help="Print the derivation of a figure, by its dotted path.")
 ]
-
-
-def read_pairs(texts: list[str], flag: str, example: str = "seq_len=8192") -> dict[str, str]:
-    """``KEY=VALUE`` texts as a mapping.
-
-    Raises:
-        InputError: a text without ``=``, or one key with two values.
-    """
-    out: dict[str, str] = {}
-    for text in texts:
-        key, sign, value = text.partition("=")
-        if not sign or not key.strip():
-            raise InputError(f"{flag} '{text}': expected KEY=VALUE, such as {flag} {example}")
-        if out.setdefault(key.strip(), value) != value:
-            raise InputError(f"{flag} {key.strip()} is given twice with two values; expected one")
-    return out
 
 
 def chosen_model(model: str, torch: str) -> str | TracedModel | None:
@@ -88,7 +72,7 @@ def load(
         InputError: files that cannot be read, or no machine named anywhere.
     """
     chosen = chosen_model(model, torch)
-    job = read_job(files, model=chosen, overrides=parse_settings(sets))
+    job = read_job(files, model=chosen, overrides=read_pairs(sets))
     return present_machine(job, on)
 
 

@@ -86,7 +86,7 @@ def command(
 
 def _job(files: list[str], on: str, model: str | TracedModel | None, sets: list[str]) -> TrainJob:
     """The job; the machine it runs on now is needed only where its batch depends on it."""
-    from chipshift.cli.inputs import read_pairs
+    from chipshift.jobs.overrides import read_pairs
 
     job = read_job(files, model=model, overrides=read_pairs(sets, "--set"))
     if on or (job.machine is not None and not job.batch_open):

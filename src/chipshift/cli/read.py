@@ -46,12 +46,10 @@ def command(
     """
     from chipshift.cli.inputs import chosen_model
     from chipshift.jobs.complete import resolve_machine
-    from chipshift.jobs.overrides import parse_settings
+    from chipshift.jobs.overrides import read_pairs
     from chipshift.jobs.read import read_job
 
-    job = read_job(
-        files, model=chosen_model(model or "", torch), overrides=parse_settings(set_ or [])
-    )
+    job = read_job(files, model=chosen_model(model or "", torch), overrides=read_pairs(set_ or []))
     if on is not None:
         from chipshift.machines.names import parse_machine
 

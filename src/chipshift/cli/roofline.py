@@ -16,7 +16,6 @@ from chipshift.cli.inputs import (
     check_place,
     print_json,
     print_worked,
-    read_pairs,
 )
 from chipshift.errors import InputError
 from chipshift.estimate.setting import Setting, setting
@@ -26,6 +25,7 @@ from chipshift.flows.options import by_chip
 from chipshift.flows.roofline import figures_of_one_sequence, of_one_sequence
 from chipshift.flows.sizing import machines_of
 from chipshift.jobs.job import TrainJob
+from chipshift.jobs.overrides import read_pairs
 from chipshift.jobs.read import read_job
 from chipshift.machines.machine import Machine
 from chipshift.machines.names import chip_named, has_size, parse_machine

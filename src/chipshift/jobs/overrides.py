@@ -166,20 +166,25 @@ class Overrides:
             draft.put(GROWS[axis], Given(also * (value // known), "--set"))
 
 
-def parse_settings(settings: Iterable[str]) -> dict[str, str]:
+def read_pairs(
+    texts: Iterable[str], flag: str = "--set", example: str = "seq_len=8192"
+) -> dict[str, str]:
     """``["tp=4"]`` to ``{"tp": "4"}``.
 
+    Args:
+        flag, example: the option that the texts were given with, and a pair that it could have.
+
     Raises:
-        InputError: a setting without ``=``, or one key with two values.
+        InputError: a text without ``=``, or one key with two values.
     """
     found: dict[str, str] = {}
-    for setting in settings:
-        key, equals, value = setting.partition("=")
+    for text in texts:
+        key, equals, value = text.partition("=")
         if not equals or not key.strip():
-            raise InputError(f"--set {setting}: expected KEY=VALUE")
+            raise InputError(f"{flag} {text}: expected KEY=VALUE, such as {flag} {example}")
         if found.setdefault(key.strip(), value) != value:
             raise InputError(
-                f"--set {key.strip()} is given twice, as '{_short(found[key.strip()])}' and as "
+                f"{flag} {key.strip()} is given twice, as '{_short(found[key.strip()])}' and as "
                 f"'{_short(value)}'; expected it once"
             )
     return found
