@@ -7,7 +7,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from chipshift.errors import InputError
-from chipshift.fabric import assign, group, subgroup
+from chipshift.fabric import assign, collective_time, group, links, subgroup
 from chipshift.fabric.jax_mesh import assign_torus
 from chipshift.machines.names import parse_machine
 
@@ -184,3 +184,41 @@ def test_every_product_is_placed_and_covers_the_machine(data):
     assert everything.size == machine.devices
     assert not everything.split
     assert all(piece.whole for piece in everything.segments)
+
+
+def on_rings(machine, mesh, rings):
+    placed = assign(parse_machine(machine), mesh, rings)
+    return {
+        name: [(p.axis, p.size, p.stride) for p in one.segments] for name, one in placed.items()
+    }
+
+
+def test_rings_of_maxtexts_custom_meshes() -> None:
+    # reshape_mesh_to_rings: blocks of 2 × 2 or 2 × 4 walked round, 8 × 8 or 8 × 4 of them by rows
+    assert on_rings("v6e:16x16", {"fsdp": 64, "tp": 4}, 4) == {
+        "fsdp": [("x", 8, 2), ("y", 8, 2)],
+        "tp": [("x", 2, 1), ("y", 2, 1)],
+    }
+    assert on_rings("v6e:16x16*2", {"dp": 2, "fsdp": 32, "tp": 8}, 8) == {
+        "dp": [("slice", 2, 1)],
+        "fsdp": [("x", 8, 2), ("y", 4, 4)],
+        "tp": [("x", 2, 1), ("y", 4, 1)],
+    }
+
+
+def test_a_ring_of_four_gathers_twice_as_fast_as_a_line_of_four() -> None:
+    # a corner of a 2 × 2 block has a link to each neighbour, the end of a line has one in all
+    machine = parse_machine("v6e:16x16")
+    line, ring = (assign(machine, {"fsdp": 64, "tp": 4}, rings)["tp"] for rings in (0, 4))
+    gathers = [collective_time("all_gather", 1e9, links(machine, one)) for one in (line, ring)]
+    assert gathers[0] == pytest.approx(2 * gathers[1], rel=1e-6)
+
+
+@pytest.mark.parametrize(
+    ("machine", "mesh"),
+    [("v6e:8x8", {"fsdp": 16, "tp": 4}), ("v6e:16x16", {"fsdp": 128, "tp": 2}),
+     ("v6e:16x16", {"dp": 8, "fsdp": 8, "tp": 4})],
+)  # fmt: skip
+def test_rings_that_a_slice_or_a_mesh_has_no_place_for(machine, mesh) -> None:
+    with pytest.raises(InputError, match="rings of 2 x 2 chips stand on slices of 16x16"):
+        assign(parse_machine(machine), mesh, 4)

@@ -107,3 +107,15 @@ def test_the_native_file_leaves_the_same_axes_open(tmp_path: Path, more: str) ->
     names = ("dp", "fsdp", "tp", "microbatch")
     assert (again.plan_open, again.slices_open) == (job.plan_open, job.slices_open)
     assert on(again, "v6e:4x8*2", *names) == on(job, "v6e:4x8*2", *names)
+
+
+def test_a_custom_mesh_of_rings(tmp_path: Path) -> None:
+    mesh = "ici_fsdp_parallelism: 64\nici_tensor_parallelism: 4\ncustom_mesh: hybrid_ring_64x4\n"
+    job = read(tmp_path, DENSE + mesh)
+    assert on(job, "v6e:16x16", "fsdp", "tp", "rings") == (64, 4, 4)
+    (tmp_path / "native.toml").write_text(to_toml(job))
+    again = read_job([str(tmp_path / "native.toml")])
+    assert on(again, "v6e:16x16", "fsdp", "tp", "rings") == (64, 4, 4)
+    assert on(read(tmp_path, DENSE + "custom_mesh: ''\n"), "v6e:16x16", "rings") == (0,)
+    with pytest.raises(InputError, match="hybrid_ring_64x4"):
+        read(tmp_path, DENSE + mesh.replace("64x4", "64x5"))

@@ -210,7 +210,7 @@ def expressible(plan: Plan) -> Plan:
     microbatch = gcd(share, max(int(plan.microbatch), 1))
     return replace(
         plan, dp=dp, fsdp=fsdp, cp=cp, ep=ep, pp=1, vpp=1, etp=0, stage_layers=(), order=(),
-        cp_shards=False,
+        cp_shards=False, rings=0,
         remat=of_all(plan.remat),
         schedule=Plan().schedule, microbatch=float(microbatch), accumulation=share // microbatch,
     )  # fmt: skip
@@ -224,6 +224,8 @@ def _check(model: Model, plan: Plan, seq_len: int) -> None:
         cannot = f"remat={plan.remat}: the compiled step recomputes in all layers alike"
     elif plan.cp_shards:
         cannot = "cp_shards: the compiled step shards weights over fsdp"
+    elif plan.rings:
+        cannot = f"rings={plan.rings}: the compiled step's mesh is JAX's own"
     elif plan.etp not in (0, plan.tp):
         cannot = f"etp={plan.etp}: the compiled step cuts experts by tp as it does the rest"
     elif plan.microbatch != int(plan.microbatch):

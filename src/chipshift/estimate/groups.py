@@ -20,7 +20,7 @@ def mesh_order(machine: Machine) -> tuple[str, ...]:
 
 def placements(machine: Machine, dp: int, fsdp: int, cp: int, tp: int, ep: int, pp: int,
                etp: int = 0, order: tuple[str, ...] = (), ulysses: int = 1,
-               cp_shards: bool = False) -> dict[str, Placement]:  # fmt: skip
+               cp_shards: bool = False, rings: int = 0) -> dict[str, Placement]:  # fmt: skip
     """Where each group of ``columns.GROUPS`` sits; with ``ulysses`` also the parts of cp.
 
     Expert groups take the innermost devices of dp × fsdp × cp, as Megatron and torchtitan do, and
@@ -32,10 +32,15 @@ def placements(machine: Machine, dp: int, fsdp: int, cp: int, tp: int, ep: int, 
     """
     sizes = {"dp": dp, "fsdp": fsdp, "cp": cp, "tp": tp, "pp": pp}
     order = order or mesh_order(machine)
-    at = assign(machine, {axis: sizes[axis] for axis in order})
+    round_ep = rings if rings and tp == 1 else 0
+    if round_ep:  # the expert axis goes round the rings, fsdp over what is left
+        sizes |= {"fsdp": fsdp // ep, "ep": ep}
+        order = (*(axis for axis in order if axis != "tp"), "tp", "ep")
+    at = assign(machine, {axis: sizes[axis] for axis in order}, rings)
 
     def union(*axes: str) -> Placement:
-        return group(at, tuple(axis for axis in order if axis in axes))
+        inside = ("ep",) if round_ep and "fsdp" in axes else ()
+        return group(at, tuple(axis for axis in order if axis in (*axes, *inside)))
 
     sharded = fsdp > 1 or cp_shards
     shards = union("fsdp", "cp") if sharded else ALONE
@@ -47,9 +52,9 @@ def placements(machine: Machine, dp: int, fsdp: int, cp: int, tp: int, ep: int, 
     return (parts if ulysses > 1 else {}) | {
         "tp": at["tp"],
         "cp": at["cp"],
-        "ep": subgroup(pool, ep),
+        "ep": at["ep"] if round_ep else subgroup(pool, ep),
         "weights": shards,
-        "expert_weights": rest(shards, inside),
+        "expert_weights": at["fsdp"] if round_ep else rest(shards, inside),
         "dp": sums,
         "expert_dp": rest(sums, over_tp // inside),
         "pp": at["pp"],
@@ -63,7 +68,7 @@ def plan_placements(machine: Machine, plan: Plan) -> dict[str, Placement]:
         InputError: degrees that do not multiply to the machine's devices.
     """
     return placements(machine, plan.dp, plan.fsdp, plan.cp, plan.tp, plan.ep, plan.pp, plan.etp,
-                      plan.order, plan.ulysses, plan.cp_shards)  # fmt: skip
+                      plan.order, plan.ulysses, plan.cp_shards, plan.rings)  # fmt: skip
 
 
 def group_links(machine: Machine, at: Mapping[str, Placement], *, explain: bool = False

@@ -66,14 +66,16 @@ class Placement:
     note: str
 
 
-def assign(machine: Machine, sizes: Mapping[str, int]) -> dict[str, Placement]:
+def assign(machine: Machine, sizes: Mapping[str, int], rings: int = 0) -> dict[str, Placement]:
     """Place each mesh axis; ``sizes`` in mesh order, the last communicating most.
 
     Never fails for sizes that multiply to ``machine.devices``: splitting a physical axis is
-    allowed, and marked in the placement with its cost.
+    allowed, and marked in the placement with its cost. With ``rings`` the last axis goes round
+    rings of 2 × rings/2 chips (``Plan.rings``) in place of JAX's assignment.
 
     Raises:
-        InputError: when a size is below 1 or the product is not the number of devices.
+        InputError: when a size is below 1 or the product is not the number of devices, or a slice
+            cannot be cut into such rings.
     """
     items = tuple(sizes.items())
     product = math.prod(size for _, size in items)
@@ -84,7 +86,21 @@ def assign(machine: Machine, sizes: Mapping[str, int]) -> dict[str, Placement]:
             f"({machine.chips} chips of {machine.chip.devices_per_chip})"
         )
     chip = machine.chip
-    return dict(_assign(chip.family, chip.devices_per_chip, machine.fabric, items))
+    if rings:
+        _check_rings(machine, items, rings)
+    return dict(_assign(chip.family, chip.devices_per_chip, machine.fabric, items, rings))
+
+
+def _check_rings(machine: Machine, items: tuple[tuple[str, int], ...], rings: int) -> None:
+    """Raise InputError where MaxText's custom_mesh would not take the slice or the mesh."""
+    inner = inner_axes(machine.fabric, machine.chip.devices_per_chip)
+    beside = [name for name, size in items[:-1] if size > machine.slices]
+    if [axis.size for axis in inner] != [16, 16] or items[-1][1] != rings or len(beside) > 1:
+        raise InputError(
+            f"plan rings={rings} on {machine.name}: rings of 2 x {rings // 2} chips stand on "
+            f"slices of 16x16 whose mesh has one axis beside the innermost of {rings}; expected "
+            "such a mesh, or no custom_mesh"
+        )
 
 
 def group(placements: Mapping[str, Placement], names: tuple[str, ...]) -> Placement:
@@ -146,6 +162,7 @@ def _assign(
     devices_per_chip: int,
     fabric: tuple[Domain, ...],
     items: tuple[tuple[str, int], ...],
+    rings: int,
 ) -> tuple[tuple[str, Placement], ...]:
     names = [name for name, _ in items]
     sizes = [size for _, size in items]
@@ -154,7 +171,7 @@ def _assign(
         inside = _fill((*outer, *inner), sizes)
         return tuple((n, _placement(s)) for n, s in zip(names, inside, strict=True))
     outside, sizes = _first_axes_over(outer, sizes)
-    inside = _inside_slice(inner, sizes)
+    inside = _on_rings(inner, sizes) if rings else _inside_slice(inner, sizes)
     return tuple(
         (name, _placement([*out, *segments]))
         for name, out, segments in zip(names, outside, inside, strict=True)
@@ -207,6 +224,30 @@ def _inside_slice(inner: tuple[Axis, ...], sizes: list[int]) -> list[list[Segmen
             if take > 1:
                 pieces[index].append(_piece(axis, take, stride))
     return pieces
+
+
+def _on_rings(inner: tuple[Axis, ...], sizes: list[int]) -> list[list[Segment]]:
+    """The last axis on blocks of 2 × n/2 chips, which close into rings; the others over these.
+
+    Source: Google, MaxText, utils/max_utils.py (reshape_mesh_to_rings), 2026-08: a block of 2 × 2
+    or 2 × 4 is walked round, blocks are taken row by row.
+    """
+    x, y = inner
+    wide = sizes[-1] // 2
+    blocks = (replace(x, size=x.size // 2), replace(y, size=y.size // wide))
+    left = [axis.size for axis in blocks]
+    pieces: list[list[Segment]] = [[] for _ in sizes]
+    for index in range(len(sizes) - 2, -1, -1):
+        need = sizes[index]
+        for at, (axis, step) in reversed(list(enumerate(((x, 2), (y, wide))))):
+            take = math.gcd(need, left[at])
+            if take > 1:
+                stride = step * (blocks[at].size // left[at])
+                pieces[index].insert(0, _piece(axis, take, stride))
+                left[at] //= take
+                need //= take
+    pieces[-1] = [_piece(x, 2, 1), _piece(y, wide, 1)]
+    return [[piece for piece in one if piece.size > 1] for one in pieces]
 
 
 def _ring_order(inner: tuple[Axis, ...]) -> tuple[Axis, ...]:

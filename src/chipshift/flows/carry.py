@@ -43,6 +43,7 @@ def unchanged(s: Setting, plan: Plan) -> Plan | None:
         microbatch=float(micro),
         accumulation=round(share / micro),
         order=(),
+        rings=0,
     )
     fixed: dict[str, str | int | float] = {
         "dp": dp, "fsdp": fsdp, "tp": plan.tp, "cp": plan.cp, "pp": plan.pp, "ep": plan.ep,

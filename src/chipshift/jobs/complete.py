@@ -28,6 +28,7 @@ T = TypeVar("T")
 PLAN_FIELDS = (
     *("dp", "fsdp", "tp", "cp", "ep", "etp", "pp", "vpp", "remat", "optimizer_sharding"),
     *("schedule", "cp_kind", "ulysses_degree", "cp_shards", "sequence_parallel", "stage_layers"),
+    "rings",
 )
 PRECISION_FIELDS = tuple(entry.name for entry in fields(Precision))
 

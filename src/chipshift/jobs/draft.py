@@ -34,6 +34,7 @@ FIELDS = {
     "ulysses_degree": "devices of cp that heads are dealt over",
     "cp_shards": "weights sharded over cp alone",
     "ring_of_rest": "devices of cp of which those that heads are too few for form rings",
+    "rings": "chips of the rings that the innermost axis goes round",
     "sequence_parallel": "sequence parallelism",
     "compute": "dtype of the matmuls",
     "weights": "dtype of the weights",

@@ -40,6 +40,8 @@ class Plan:
         sequence_parallel: activations outside the matmuls cut over tp as well.
         order: mesh axes, outermost first (the last takes its physical axes first, as JAX assigns
             them); () = the machine's usual order.
+        rings: chips of each ring of 2 × rings/2 that the innermost axis (tp, else ep) goes round on
+            slices of 16 × 16 (MaxText's ``custom_mesh``); 0 = JAX's own assignment.
         stage_layers: layers of each of the pp · vpp model chunks in order of execution, chunk i
             being on stage i mod pp; () = spread evenly, the first ones taking what is left over.
     """
@@ -63,6 +65,7 @@ class Plan:
     stage_layers: tuple[int, ...] = ()
     ulysses_degree: int = 0
     cp_shards: bool = False
+    rings: int = 0
 
     @property
     def devices(self) -> int:

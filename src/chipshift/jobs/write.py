@@ -71,8 +71,9 @@ def _plan(job: TrainJob) -> dict[str, Any]:
         table.pop("stage_layers")
     if not table["ulysses_degree"]:
         table.pop("ulysses_degree")
-    if not table["cp_shards"]:
-        table.pop("cp_shards")
+    for name in ("cp_shards", "rings"):
+        if not table[name]:
+            table.pop(name)
     if job.plan_open:
         table["open"] = job.plan_open
         if job.slices_open:

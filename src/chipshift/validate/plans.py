@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+import re
 from collections.abc import Mapping
 from typing import Any
 
@@ -96,7 +97,14 @@ def plan_of(row: Row, model: Model, inferred: Inferred) -> Plan:
         schedule="interleaved" if vpp > 1 else "1f1b",
         cp_kind="ring" if stack in ("torchtitan", "maxtext") else "allgather",
         sequence_parallel=tp == 1 or p.get("sp", stack != "automodel") is not False,
+        rings=_rings(row),
     )
+
+
+def _rings(row: Row) -> int:
+    """Chips of a ring, where notes name one of MaxText's custom meshes."""
+    found = re.search(r"custom_mesh=hybrid_ring_\d+x(\d)\b", str(row.get("notes") or ""))
+    return int(found[1]) if found else 0
 
 
 def devices_of(row: Row) -> int:

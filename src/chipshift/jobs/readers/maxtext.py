@@ -286,7 +286,7 @@ def _rest(sheet: Sheet) -> None:
         sheet.ignore(("global_parameter_scale",), False, "1 leaves the shape as it is")
     put_capacity(sheet)
     sheet.ignore(
-        ("shard_optimizer_over_data", "custom_mesh*", "global_parameter_scale"),
+        ("shard_optimizer_over_data", "custom_mesh_*", "global_parameter_scale"),
         True,
         "not read; the estimate takes MaxText's default",
     )

@@ -109,9 +109,25 @@ def put_axes(sheet: Sheet) -> None:
     if degrees["tp"] > 1 or degrees["cp"] > 1 or inner in ("tp", "cp"):
         draft.note("sequence parallelism", "on", "MaxText cuts activations over the tensor axis")
     put_strategy(sheet, degrees["cp"] > 1 or "cp" in (inner, outer))
+    _put_rings(sheet)
     _open(draft, inner or outer, degrees)
     if inner and outer and inner != outer:
         draft.slices_open, draft.slices_known = outer, dcn.product
+
+
+RINGS = {"hybrid_ring_64x4": 4, "hybrid_ring_32x8": 8}
+"""MaxText's custom meshes: chips of a ring (configs/base.yml, 2026-08)."""
+
+
+def _put_rings(sheet: Sheet) -> None:
+    """Rings of chips that the innermost axis goes round, where ``custom_mesh`` names one."""
+    name = sheet.text("custom_mesh", into="rings")
+    if name is None or not name.value:
+        return
+    if name.value not in RINGS:
+        expected = " or ".join(f"'{one}'" for one in RINGS)
+        raise wrong("custom_mesh", sheet.settings["custom_mesh"], expected)
+    sheet.draft.put("rings", Given(RINGS[name.value], name.file, name.line))
 
 
 def _slices_of(draft: Draft) -> int | None:

@@ -29,7 +29,7 @@ if TYPE_CHECKING:
 PLAN = (
     *("dp", "fsdp", "tp", "cp", "ep", "etp", "pp", "vpp", "microbatch", "accumulation", "remat"),
     *("optimizer_sharding", "schedule", "cp_kind", "ulysses_degree", "sequence_parallel"),
-    "cp_shards",
+    *("cp_shards", "rings"),
 )
 JOB = (
     *("seq_len", "tokens_per_step", "optimizer", "stack", "task", "trainable_fraction"),

@@ -146,6 +146,10 @@ class PlanTable(_Table):
     cp_shards: bool = Field(
         default=False, description="Weights are sharded over cp though fsdp is 1 (ZeRO-3, FSDP)"
     )
+    rings: Literal[0, 4, 8] = Field(
+        default=0,
+        description="Chips of the rings that tp, else ep, goes round on slices of 16x16 (MaxText)",
+    )
     sequence_parallel: bool = True
     uneven_pp: bool = Field(default=True, description="Stages may hold different numbers of layers")
     kv_replicated: bool = Field(
