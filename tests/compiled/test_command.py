@@ -24,6 +24,7 @@ from chipshift.compiled import against, cache
 from chipshift.compiled.child import FOLDER
 from chipshift.compiled.reading import write_kept
 from chipshift.compiled.request import Request
+from chipshift.compiled.run import _watch as watch
 from chipshift.compiled.run import remove_left_over
 from chipshift.compiled.topology import target
 from chipshift.errors import InputError
@@ -153,6 +154,18 @@ def test_a_killed_command_leaves_neither_compiler_nor_files(
     parent.wait()
     assert _gone(child)
     assert [file.name for file in passing.iterdir() if file.name.startswith(FOLDER)] == []
+
+
+def test_a_listener_whose_pipe_is_closed_ends_without_a_word(
+    capfd: pytest.CaptureFixture[str],
+) -> None:
+    """As an interrupt closes it while the thread that names phases still begins."""
+    child = subprocess.Popen(["true"], stdout=subprocess.PIPE, text=True)
+    child.wait()
+    assert child.stdout is not None
+    child.stdout.close()
+    assert watch(child, ["starting"], 10.0, 2**40, None) is None
+    assert capfd.readouterr().err == ""
 
 
 def test_what_two_killed_processes_left_is_removed_by_the_next(

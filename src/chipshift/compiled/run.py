@@ -111,7 +111,8 @@ def _watch(
 
     def listen() -> None:
         assert child.stdout is not None
-        phases.extend(line.strip() for line in child.stdout if line.strip())
+        with contextlib.suppress(ValueError):  # it was closed: nobody waits any longer
+            phases.extend(line.strip() for line in child.stdout if line.strip())
 
     listener = threading.Thread(target=listen, daemon=True)
     listener.start()
