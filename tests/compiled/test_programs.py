@@ -199,7 +199,11 @@ def test_an_hlo_file_is_cut_and_named_by_its_own_mesh(tmp_path: Path) -> None:
         ("hello", {}, "neither StableHLO"),
         ("HloModule m, is_scheduled=true\n\nENTRY e {\n}\n", {}, "the output of a compiler"),
         ("HloModule m\n\nENTRY e {\n  ROOT x = nonsense\n}\n", {}, "not HLO text that this XLA"),
-        (HLO, {"mesh": (("data", 3),)}, "is partitioned over 4 devices"),
+        (HLO, {"mesh": (("data", 3),)}, "--mesh data=3: is over 3 devices, but "),
+        (STABLEHLO[:200], {}, "is not StableHLO that this XLA reads (Unable to parse module"),
+        ("a module of mine", {}, "is not StableHLO that this XLA reads"),
+        ("module @m {}", {}, "has no function main, which the program starts from; found no func"),
+        (STABLEHLO.replace("@main", "@step"), {}, "starts from; found step"),
         (HLO.replace("]>}}", ', "more"=2]>}}'), {}, "over 8 devices, the machine has 4"),
         ("HloModule m, num_replicas=2\n", {}, "partitioned by num_partitions"),
     ],
@@ -215,3 +219,49 @@ def test_a_file_that_cannot_be_used_is_refused_in_a_sentence(
     file.write_text(text.lstrip())
     with pytest.raises(InputError, match=re.escape(words)):
         file_program.read(str(file), jax.devices()[:4], **settings)
+
+
+@pytest.mark.parametrize("portable", [True, False])
+def test_a_file_of_bytecode_is_the_program_that_its_text_is(tmp_path: Path, portable: bool) -> None:
+    """As ``jax.export`` saves it, and as MLIR itself does."""
+    import io
+
+    import jax
+    from jax._src.interpreters import mlir
+    from jax._src.lib.mlir import ir
+    from jax._src.lib.mlir.dialects import hlo
+
+    from chipshift.compiled import file_program
+
+    written = io.BytesIO()
+    with mlir.make_ir_context():
+        module = ir.Module.parse(STABLEHLO)
+        if portable:
+            version = hlo.get_minimum_version()
+            written.write(hlo.serialize_portable_artifact(module, version))
+        else:
+            module.operation.write_bytecode(written)
+    file = tmp_path / "program.mlirbc"
+    file.write_bytes(written.getvalue())
+    found = file_program.read(str(file), jax.devices()[:1])
+    assert "stablehlo.dot_general" in found.module and "@main" in found.module
+    file.write_bytes(written.getvalue()[:60])
+    with pytest.raises(InputError, match="is not bytecode that this XLA reads"):
+        file_program.read(str(file), jax.devices()[:1])
+    file.write_bytes(b"\xff\xfe\x00")
+    with pytest.raises(InputError, match="is neither text nor MLIR bytecode"):
+        file_program.read(str(file), jax.devices()[:1])
+
+
+def test_a_file_for_fewer_devices_than_the_machine_has_says_so(tmp_path: Path) -> None:
+    import jax
+
+    from chipshift.compiled.programs import build
+
+    file = tmp_path / "program.hlo"
+    file.write_text(HLO.lstrip())
+    asked = Request("hlo", "program", target(parse_machine("v5e:2x4")), file=str(file))
+    assert build(asked, jax.devices()[:8]).notes == (
+        "partitioned over 4 of the machine's 8 devices",
+    )
+    assert build(asked, jax.devices()[:4]).notes == ()

@@ -28,7 +28,7 @@ from chipshift.machines.machine import Machine
 from chipshift.machines.names import parse_machine
 from chipshift.planner.space import read_fixed
 
-PROGRAMS = (".hlo", ".stablehlo", ".mlir", ".txt")
+PROGRAMS = (".hlo", ".stablehlo", ".mlir", ".mlirbc", ".txt")
 """Endings of files that are programs rather than jobs."""
 
 TORCH_AXES = ("dp", "fsdp", "tp")

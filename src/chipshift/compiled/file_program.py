@@ -17,6 +17,9 @@ Axes = tuple[tuple[str, int], ...]
 _COUNT = re.compile(r"(?:mhlo\.)?(num_partitions|num_replicas)\s*=\s*(\d+)")
 _MESH = re.compile(r"sdy\.mesh[^<\n]*<\[([^\]]*)\]")
 _AXIS = re.compile(r'\\?"([\w.\-]+)\\?"=(\d+)')
+_BYTECODE = b"ML\xefR"
+"""How MLIR bytecode begins."""
+
 _HEAD = 4000
 """Characters at the start of a file in which its module's attributes are looked for."""
 
@@ -81,12 +84,7 @@ def read(path: str, devices: list[Any], mesh: Axes = ()) -> FileProgram:
     Raises:
         InputError: no such file, neither kind of text, or more partitions than devices.
     """
-    try:
-        text = Path(path).read_text("utf8").lstrip()
-    except OSError as error:
-        raise InputError(f"{path}: cannot be read ({error.strerror})") from None
-    except UnicodeDecodeError:
-        raise InputError(f"{path}: is not text; expected StableHLO or HLO as text") from None
+    text = _text(path)
     is_hlo = text.startswith("HloModule")
     if not is_hlo and "module" not in text[:2000]:
         raise InputError(f"{path}: is neither StableHLO (module @...) nor HLO text (HloModule ...)")
@@ -103,6 +101,7 @@ def read(path: str, devices: list[Any], mesh: Axes = ()) -> FileProgram:
             f"{path}: is partitioned over {partitions} devices, the machine has {len(devices)}"
         )
     module = _stablehlo(path, text) if is_hlo else text
+    _check_module(path, module)
     return FileProgram(module, tuple(devices[:partitions]), axes, "sdy.sharding" in text)
 
 
@@ -118,9 +117,10 @@ def _axes(path: str, text: str, mesh: Axes, partitions: int | None) -> Axes:
     if mesh:
         asked = prod(size for _, size in mesh)
         if asked != total and (partitions or own):
+            given = ",".join(f"{name}={size}" for name, size in mesh)
             raise InputError(
-                f"--mesh: {' x '.join(str(size) for _, size in mesh)} = {asked}, but {path} is "
-                f"partitioned over {total} devices"
+                f"--mesh {given}: is over {asked} devices, but {path} is partitioned over {total}; "
+                f"expected sizes that multiply to {total}"
             )
         return mesh
     return own if own and prod(size for _, size in own) == total else (("devices", total),)
@@ -144,5 +144,82 @@ def _stablehlo(path: str, text: str) -> bytes:
         module = _hlo.hlo_module_from_text(text)
         return bytes(_jax.mlir.hlo_to_stablehlo(module.as_serialized_hlo_module_proto()))
     except (RuntimeError, ValueError) as error:
-        first = str(error).strip().split("\n", 1)[0]
-        raise InputError(f"{path}: is not HLO text that this XLA reads ({first})") from None
+        raise InputError(
+            f"{path}: is not HLO text that this XLA reads ({_first_lines(error)})"
+        ) from None
+
+
+def _text(path: str) -> str:
+    """The program as text, of text or of MLIR bytecode.
+
+    Raises:
+        InputError: the file cannot be read, or is neither.
+    """
+    try:
+        data = Path(path).read_bytes()
+    except OSError as error:
+        raise InputError(f"{path}: cannot be read ({error.strerror})") from None
+    if data.startswith(_BYTECODE):
+        return _of_bytecode(path, data)
+    try:
+        return data.decode("utf8").lstrip()
+    except UnicodeDecodeError:
+        raise InputError(
+            f"{path}: is neither text nor MLIR bytecode; expected StableHLO or HLO"
+        ) from None
+
+
+def _of_bytecode(path: str, data: bytes) -> str:
+    """StableHLO that was saved as bytecode, a portable artifact (``jax.export``) among it.
+
+    Raises:
+        InputError: it is cut off, or of a version that this XLA does not read.
+    """
+    from jax._src.interpreters import mlir
+    from jax._src.lib.mlir import ir
+    from jax._src.lib.mlir.dialects import hlo
+
+    try:
+        with mlir.make_ir_context() as context:
+            try:
+                module = hlo.deserialize_portable_artifact(context, data)
+            except Exception:  # of no portable version: bytecode as it stood in the compiler
+                module = ir.Module.parse(data)
+            return str(module).lstrip()
+    except Exception as error:
+        raise InputError(
+            f"{path}: is not bytecode that this XLA reads ({_first_lines(error)})"
+        ) from None
+
+
+def _check_module(path: str, module: str | bytes) -> None:
+    """
+    Raises:
+        InputError: it cannot be parsed, or has no function to start from.
+    """
+    from jax._src.interpreters import mlir
+    from jax._src.lib.mlir import ir
+
+    try:
+        with mlir.make_ir_context():
+            operations = ir.Module.parse(module).body.operations
+            names = [
+                ir.StringAttr(one.attributes["sym_name"]).value
+                for one in operations
+                if one.operation.name == "func.func"
+            ]
+    except Exception as error:  # MLIR's own type
+        raise InputError(
+            f"{path}: is not StableHLO that this XLA reads ({_first_lines(error)})"
+        ) from None
+    if "main" not in names:
+        raise InputError(
+            f"{path}: has no function main, which the program starts from; found "
+            f"{', '.join(names) or 'no function'}"
+        )
+
+
+def _first_lines(error: Exception) -> str:
+    """What a parser says: its heading and the first place that it names."""
+    lines = [line.strip() for line in str(error).strip().splitlines() if line.strip()]
+    return " ".join(lines[:2])[:300]

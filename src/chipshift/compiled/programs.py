@@ -182,6 +182,11 @@ def _file(request: Request, devices: list[Any]) -> Program:
     from chipshift.compiled.file_program import read
 
     program = read(request.file, devices, request.mesh)
+    used = len(program.devices)
+    notes = (f"partitioned over {used} of the machine's {len(devices)} devices",)
     return Program(
-        program, tuple(name for name, _ in program.axes), tuple(size for _, size in program.axes)
+        program,
+        tuple(name for name, _ in program.axes),
+        tuple(size for _, size in program.axes),
+        notes=notes if used < len(devices) else (),
     )
