@@ -122,6 +122,13 @@ def test_two_devices_and_64_are_not_windowed_either() -> None:
     assert held["logits"] == pytest.approx(8192 * 128_256 * 6)
 
 
+def test_one_sequence_of_64_devices_of_v5e_has_the_heads_gradient_beside_fp32_logits() -> None:
+    held = memory("qwen3-8b", "v5e:8x16", 8192, Plan(fsdp=128, remat="full"))
+    assert held["logits"] == pytest.approx(8192 * 151_936 * 4)
+    # the head gathered, and its gradient: 151,936 x 4,096 in bf16 each
+    assert held["collectives"] == pytest.approx(2 * 151_936 * 4096 * 2)
+
+
 def test_hybrid_sharding_on_v5e_sums_the_heads_gradient_whole() -> None:
     held = memory("llama-3.2-1b", "v5e:4x4", 4096, Plan(dp=4, fsdp=4, remat="full"))
     # the embedding is the head: gathered, and its gradient, 128,256 x 2,048 in bf16 each

@@ -67,6 +67,9 @@ def logit_bytes(s: Setting, c: Columns, shards: Number) -> Number:
     if float(plain(whole)) == 0:
         return kept
     single = np.where(_hybrid(c), s.stack.hybrid_logit_bytes_of_one, kept)
+    if float(plain(s.stack.wide_logit_bytes_of_one)):
+        many = (shards >= WIDE) & (c.tp == 1)
+        single = np.where(many, s.stack.wide_logit_bytes_of_one, single)
     return np.where(c.microbatch > 1, np.where(_unwindowed(s, c, shards), whole, kept), single)
 
 
@@ -134,7 +137,10 @@ def heads_at_loss(s: Setting, c: Columns, shards: Number) -> Number:
         few = (shards > 2) & (shards < WIDE) & _unwindowed(s, c, shards) & ~_hybrid(c)
         more = np.where(shards >= WIDE, st.wide_heads, np.where(few, 1.0, 0.0))
         # of both, the gradient is the same one
-        copies = np.maximum(copies, np.where(c.microbatch > 1, more, 0.0))
+        of_one: Number = 0.0
+        if float(plain(st.wide_logit_bytes_of_one)):  # made from the logits while they stand
+            of_one = np.where((shards >= WIDE) & (c.tp == 1), 1.0, 0.0)
+        copies = np.maximum(copies, np.where(c.microbatch > 1, more, of_one))
     if absent(copies):
         return 0.0
     table = rename(memory.cut_params(params_embedding(s.model), c.tp, 1.0), "embedding_params")

@@ -114,6 +114,8 @@ class Stack:
             is several sequences, 0 = no difference: the logits' gradient is made inside it.
         hybrid_logit_bytes_of_one: the same under hybrid sharding (dp and fsdp both above 1) where
             the microbatch is a single sequence.
+        wide_logit_bytes_of_one: the same where 64 devices or more share the head and tp does not,
+            0 = no difference; the head's gradient then stands whole beside them.
         hybrid_logit_bytes_held: bytes of a logit through the layers' backward pass under hybrid
             sharding, 0 = no difference.
         hybrid_heads: copies more of the gathered head at the loss under hybrid sharding.
@@ -229,6 +231,7 @@ class Stack:
     wide_logits_share: float = 0.0
     apart_logit_bytes_held: float = 0.0
     turned_inputs: float = 0.0
+    wide_logit_bytes_of_one: float = 0.0
     wide_heads: float = 0.0
     fragmentation: float = 0.05
     context_bytes: float = 1.0e9
