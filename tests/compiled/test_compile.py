@@ -168,6 +168,12 @@ def test_a_matmul_that_triton_cannot_tile_is_compiled_without_it() -> None:
         child.compile_it(asked, Program(Lowered()), None)
 
 
+def test_the_two_cores_of_a_chip_of_v4_are_one_device() -> None:
+    """Four chips: by default libtpu counts eight cores, over which no mesh of four can be cut."""
+    found = run(request("v4:2x2x1", SMALL), timeout_s=600)
+    assert found["compiled"], found.get("reason")
+
+
 def test_a_request_survives_its_json() -> None:
     asked = request("v6e:2x2*2", replace(SMALL, mesh=(2, 4, 1, 1, 1)), mode="time")
     assert from_json(asked.as_json()) == asked

@@ -200,6 +200,8 @@ def target_devices(request: Request) -> list[Any]:
         settings: dict[str, Any] = {"num_slices": target.slices} if target.slices > 1 else {}
         if set(target.topology.partition(":")[2]) <= set("1x"):
             settings["chips_per_host_bounds"] = (1, 1, 1)  # one chip; hosts have more by default
+        if target.chip == "v4":  # one device of a chip's two cores, as its users run it
+            settings["chip_config_name"] = "megacore"
         topology = topologies.get_topology_desc(
             topology_name=target.topology, platform="tpu", **settings
         )
