@@ -9,7 +9,7 @@ import pytest
 
 from chipshift.validate.case import Case, Measured
 from chipshift.validate.cross import refits
-from chipshift.validate.fit import Fit, keys_of, prepared
+from chipshift.validate.fit import Fit, keys_of, prepared, weights
 from chipshift.validate.free import MIN_MODELS, MIN_RUNS, Free, era, scopes_of
 
 from .test_records import case
@@ -47,6 +47,19 @@ def test_leaving_runs_out_is_a_fit_without_them() -> None:
     rest = range(1, len(cases))
     here, there = fit.log_times(without, rest), alone.log_times(alone.solve(most=30))
     assert np.abs(here - there).max() < 0.002
+
+
+def test_repeats_weigh_as_one_run_and_those_of_r_releases_as_root_r() -> None:
+    # Megatron: one run alone, and four runs of another model, one a release: 1 and √4 = 2 in all,
+    # scaled to the two configurations: 2/3 and four times 1/3
+    one = case(stack="megatron", dtype_class="bf16")
+    again = [replace(one, model="other", release=r) for r in ("25.09", "25.11", "26.02", "26.06")]
+    assert weights([one, *again]) == pytest.approx([2 / 3, 1 / 3, 1 / 3, 1 / 3, 1 / 3])
+    # on a stack without releases, and of one release, the four are one run repeated
+    repeated = [replace(each, release="25.09") for each in again]
+    assert weights([one, *repeated]) == pytest.approx([1, 0.25, 0.25, 0.25, 0.25])
+    elsewhere = [replace(each, stack="maxtext") for each in (one, *again)]
+    assert weights(elsewhere) == pytest.approx([1, 0.25, 0.25, 0.25, 0.25])
 
 
 def test_a_constant_without_enough_runs_left_stands_at_its_prior() -> None:

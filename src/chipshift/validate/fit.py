@@ -2,9 +2,8 @@
 
 Each constant is the stack's value times factors of what a run shares with others (``free``), all
 held by priors; the log of a step time is near enough linear in their logs for a few Gauss-Newton
-steps. Runs weigh by 1/√(their number) within a configuration, so that a publisher's repeats of one
-count little more than once; errors beyond 10 % pull with constant force (Huber), so that one odd
-run cannot bend a constant.
+steps. A publisher's repeats of one configuration count little more than once (``weights``); errors
+beyond 10 % pull with constant force (Huber), so that one odd run cannot bend a constant.
 """
 
 from __future__ import annotations
@@ -30,6 +29,7 @@ from chipshift.estimate.switches import for_job
 from chipshift.machines.names import parse_machine
 from chipshift.validate.case import Case
 from chipshift.validate.free import (
+    ERAS,
     FIXED,
     MIN_MODELS,
     MIN_RUNS,
@@ -190,8 +190,7 @@ class Fit:
         self.base = np.array([[_in(f, f.prior) + _known(f, one) for f in free] for one in scopes])
         self.sd = np.array([key.sd for key in self.keys])
         self.truth = np.log([case.measured.step_time_s or 1.0 for case in cases])
-        same = Counter(map(_configuration, cases))
-        self.weight = np.array([1 / same[_configuration(case)] for case in cases]) / NOISE**2
+        self.weight = weights(cases) / NOISE**2
 
     def stored(self) -> Floats:
         """The last fit that the package carries; 0, the prior, for what it does not know."""
@@ -330,6 +329,22 @@ def stored_fits() -> dict[str, dict[str, float]]:
     file = resources.files("chipshift.validate") / "data" / "fitted.json"
     found: dict[str, dict[str, float]] = json.loads(file.read_text("utf8"))
     return found
+
+
+def weights(cases: Sequence[Case]) -> Floats:
+    """Weight of each run's square: repeats of a configuration count as one run.
+
+    Where a stack's constants move with its releases, runs of one configuration under several
+    releases are no mere repeats: r releases count as √r runs. All together weigh as many as there
+    are configurations, so that the priors hold as firmly either way.
+    """
+    of = [_configuration(case) for case in cases]
+    runs, releases = Counter(of), dict[tuple[Any, ...], set[str]]()
+    for case, one in zip(cases, of, strict=True):
+        moves = case.stack in ERAS and case.task != "sweep"
+        releases.setdefault(one, set()).add(case.release if moves else "")
+    each = np.array([math.sqrt(len(releases[one])) / runs[one] for one in of])
+    return each * len(runs) / each.sum()
 
 
 def _configuration(case: Case) -> tuple[Any, ...]:

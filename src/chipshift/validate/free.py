@@ -195,7 +195,6 @@ _MEGATRON = (
     # one access to memory for each row, 1 µs, as many at once as an H100 has processors: 8 ns; wide
     Free("alltoall_row_s", 8e-9, 1.5),
     Free("ep_overlap_interleaved", 0.6, 0.5, share=True, spread={"release": 0.6}),
-    Free("jitter_per_doubling", 0.004, 1.0),
 )  # fmt: skip
 
 _NANOTRON = (
@@ -302,6 +301,7 @@ FIXED: dict[str, dict[str, float]] = {
         "ep_once_per_place": 1.0, "expert_bias_passes": 14.0, "mxfp8_scale": 0.95,
         "fp8_attention_scale": 1.3, "ep_overlap": 0.15, "tp_overlap": 0.4, "cp_overlap": 0.6,
         "pp_overlap": 0.5, "step_overhead_s": 0.01, "cast_passes": 1.5,
+        "jitter_per_doubling": 0.009,
     },
     "automodel": {"ep_once_per_place": 1.0},
     "nanotron": {
