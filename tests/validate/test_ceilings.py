@@ -14,13 +14,13 @@ from chipshift.validate.score import Summary, nearest_rank, ordering, summary, v
 
 CEILINGS = {  # chip: median and 90th percentile of grade A pretraining runs, in sample
     "h100": (0.035, 0.135), "gb200": (0.04, 0.105), "gb300": (0.04, 0.12), "a100": (0.03, 0.05),
-    "v7x": (0.03, 0.095), "v6e": (0.035, 0.11), "b200": (0.06, 0.12), "v5e": (0.03, 0.07),
-    "b300": (0.035, 0.06), "v5p": (0.032, 0.10),
+    "v7x": (0.03, 0.095), "v6e": (0.035, 0.11), "b200": (0.056, 0.11), "v5e": (0.03, 0.07),
+    "b300": (0.045, 0.06), "v5p": (0.032, 0.10),
 }  # fmt: skip
 LEFT_OUT = {  # the same of runs timed under constants fitted without their model
-    "h100": (0.045, 0.18), "gb200": (0.06, 0.15), "gb300": (0.05, 0.135), "a100": (0.035, 0.085),
-    "v7x": (0.03, 0.095), "v6e": (0.042, 0.19), "b200": (0.07, 0.19), "v5e": (0.04, 0.09),
-    "b300": (0.045, 0.07), "v5p": (0.033, 0.11),
+    "h100": (0.045, 0.18), "gb200": (0.05, 0.135), "gb300": (0.045, 0.125), "a100": (0.035, 0.085),
+    "v7x": (0.03, 0.095), "v6e": (0.042, 0.19), "b200": (0.06, 0.198), "v5e": (0.04, 0.09),
+    "b300": (0.06, 0.07), "v5p": (0.033, 0.11),
 }  # fmt: skip
 
 
@@ -59,7 +59,7 @@ def test_the_error_on_models_left_out_stays_below_its_ceiling(
     median, p90 = LEFT_OUT[chip]
     assert found.median_abs_rel <= median
     assert found.p90_abs_rel <= p90
-    assert abs(found.bias) <= 0.04
+    assert abs(found.bias) <= 0.03
     assert found.median_abs_rel < naive.median_abs_rel
     assert found.p90_abs_rel < naive.p90_abs_rel
 
