@@ -108,6 +108,14 @@ def test_parameters_of_one_name_in_all_layers_are_told_together() -> None:
     ]  # fmt: skip
 
 
+CONFIG: dict[str, Any] = {
+    "model_type": "llama", "architectures": ["LlamaForCausalLM"], "hidden_size": 256,
+    "intermediate_size": 512, "num_hidden_layers": 2, "num_attention_heads": 4,
+    "num_key_value_heads": 4, "head_dim": 64, "vocab_size": 1024,
+    "max_position_embeddings": 512, "tie_word_embeddings": False,
+}  # fmt: skip
+
+
 @pytest.mark.compiler
 @pytest.mark.reference
 def test_a_hugging_face_model_scatters_what_its_cut_asks_for(tmp_path: Path) -> None:
@@ -120,14 +128,8 @@ def test_a_hugging_face_model_scatters_what_its_cut_asks_for(tmp_path: Path) -> 
     from chipshift.compiled.topology import target
     from chipshift.machines.names import parse_machine
 
-    config = {
-        "model_type": "llama", "architectures": ["LlamaForCausalLM"], "hidden_size": 256,
-        "intermediate_size": 512, "num_hidden_layers": 2, "num_attention_heads": 4,
-        "num_key_value_heads": 4, "head_dim": 64, "vocab_size": 1024,
-        "max_position_embeddings": 512, "tie_word_embeddings": False,
-    }  # fmt: skip
     file = tmp_path / "config.json"
-    file.write_text(json.dumps(config), "utf8")
+    file.write_text(json.dumps(CONFIG), "utf8")
     machine = parse_machine("v6e:2x2")
     asked = Request("torch", "small", target(machine), entry=str(file), mesh=(("fsdp", 4),))
     found = report(asked, machine, run(asked, timeout_s=600), cached=False)
@@ -145,3 +147,33 @@ def test_a_hugging_face_model_scatters_what_its_cut_asks_for(tmp_path: Path) -> 
     wanted = gather["expected_bytes_per_device_per_step"]
     assert 0.99 * once <= gather["bytes_per_device_per_step"] <= wanted
     assert gather["planned"] is True
+
+
+@pytest.mark.compiler
+@pytest.mark.reference
+def test_over_fsdp_and_tp_all_is_sent_that_the_cut_asks_for(tmp_path: Path) -> None:
+    """Within 1 % of each kind over each axis; nothing of a model whose heads divide is whole."""
+    pytest.importorskip("jax")
+    from chipshift.compiled.report import report
+    from chipshift.compiled.request import Request
+    from chipshift.compiled.run import run
+    from chipshift.compiled.topology import target
+    from chipshift.machines.names import parse_machine
+
+    file = tmp_path / "config.json"
+    file.write_text(json.dumps(CONFIG), "utf8")
+    machine = parse_machine("v6e:2x2")
+    mesh = (("fsdp", 2), ("tp", 2))
+    asked = Request("torch", "small", target(machine), entry=str(file), mesh=mesh)
+    found = report(asked, machine, run(asked, timeout_s=600), cached=False)
+    assert found["compiled"], found["reason"]
+    rows = {(one["kind"], one["mesh_axis"]): one for one in found["collectives"]}
+    for key in (("all_gather", "fsdp"), ("reduce_scatter", "fsdp"), ("all_reduce", "tp")):
+        sent = rows[key]["bytes_per_device_per_step"]
+        assert rows[key]["expected_bytes_per_device_per_step"] == pytest.approx(sent, rel=0.01)
+    assert [one for one in found["sharding"] if one["whole_over_tp"]] == []
+    total = sum(one["bytes_per_device_per_step"] for one in found["collectives"])
+    own = sum(
+        one["bytes_per_device_per_step"] for one in found["collectives"] if not one["planned"]
+    )
+    assert own < 0.01 * total
