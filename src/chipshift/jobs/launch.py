@@ -15,9 +15,10 @@ from chipshift.jobs.context import Context
 from chipshift.jobs.draft import Draft
 from chipshift.jobs.job import Given, Understood
 from chipshift.jobs.settings import Setting, as_integer
+from chipshift.jobs.shell.found import Command, Resolved
 from chipshift.jobs.shell.lex import CLOSE, OPEN
 from chipshift.jobs.shell.loops import UNKNOWN
-from chipshift.jobs.shell.resolve import ARGUMENTS, Command, Resolved, resolve
+from chipshift.jobs.shell.resolve import ARGUMENTS, resolve
 from chipshift.jobs.shell.values import Environment, Field
 from chipshift.jobs.source import Source
 

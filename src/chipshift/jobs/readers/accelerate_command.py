@@ -14,7 +14,7 @@ from chipshift.jobs.draft import Draft
 from chipshift.jobs.launch import Launch, as_settings, launcher_words
 from chipshift.jobs.readers import accelerate
 from chipshift.jobs.settings import Setting
-from chipshift.jobs.shell.resolve import Command
+from chipshift.jobs.shell.found import Command
 from chipshift.jobs.source import Source
 
 WAYS = {

@@ -14,7 +14,7 @@ from chipshift.jobs.loss import ALIKE, GENERATES, LM, LOSSES, NO_REFERENCE
 from chipshift.jobs.near_value import near_text
 from chipshift.jobs.preference import OWN
 from chipshift.jobs.settings import Sheet, as_boolean
-from chipshift.jobs.shell.resolve import Command
+from chipshift.jobs.shell.found import Command
 
 TELLING = (
     ("bco", ("min_density_ratio", "max_density_ratio", "prompt_sample_size")),

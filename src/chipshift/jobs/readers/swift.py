@@ -26,7 +26,7 @@ from chipshift.jobs.launch import (
 from chipshift.jobs.readers.hf_args import fill, put_ignored, stack_of
 from chipshift.jobs.readers.yaml_sheet import yaml_sheet
 from chipshift.jobs.settings import Setting, Sheet, as_boolean, as_integer
-from chipshift.jobs.shell.resolve import Command
+from chipshift.jobs.shell.found import Command
 from chipshift.jobs.shell.values import Field
 from chipshift.jobs.source import Source
 

@@ -41,7 +41,7 @@ from chipshift.jobs.readers.script_model import put_built_model, script_model
 from chipshift.jobs.readers.yaml_sheet import yaml_sheet
 from chipshift.jobs.recognise import is_python, own_command
 from chipshift.jobs.settings import Setting, Sheet, flatten, unset_names
-from chipshift.jobs.shell.resolve import Command
+from chipshift.jobs.shell.found import Command
 from chipshift.jobs.source import Source
 
 ARGUMENTS = re.compile(

@@ -27,7 +27,7 @@ from chipshift.jobs.readers.bridge_script import is_bridge, is_launcher
 from chipshift.jobs.readers.preference_keys import put_program
 from chipshift.jobs.recognise import recognise
 from chipshift.jobs.settings import unset_names
-from chipshift.jobs.shell.resolve import Command
+from chipshift.jobs.shell.found import Command
 from chipshift.jobs.shell.values import Field
 from chipshift.jobs.source import Source
 

@@ -6,12 +6,12 @@ import fnmatch
 import re
 import shlex
 from collections.abc import Iterable, Mapping
-from dataclasses import dataclass, field
 
 from chipshift.errors import InputError
 from chipshift.jobs.shell.assign import assign, read_into
 from chipshift.jobs.shell.builtins import builtin
 from chipshift.jobs.shell.conditions import holds
+from chipshift.jobs.shell.found import Command, Resolved
 from chipshift.jobs.shell.lex import CONTINUED, Cursor
 from chipshift.jobs.shell.loops import (
     Leave,
@@ -55,32 +55,6 @@ _SHELLS = ("bash", "sh", "zsh", "/bin/bash", "/bin/sh", "/usr/bin/bash")
 _QUIET = (
     *("echo", "printf", "mkdir", "cd", "rm", "cp", "mv", "pip", "module", "set", "shift", "exit"),
 )
-
-
-@dataclass(frozen=True)
-class Command:
-    """A command that the script would start.
-
-    Attributes:
-        words: its name and arguments.
-        environment: assignments before it (``NCCL_DEBUG=INFO torchrun ...``).
-        file: the file it stands in (a sourced one may have its own).
-    """
-
-    words: tuple[Field, ...]
-    environment: tuple[tuple[str, Field], ...]
-    line: int
-    file: str
-
-
-@dataclass
-class Resolved:
-    """What a walk found."""
-
-    commands: list[Command] = field(default_factory=list)
-    environment: Environment = field(default_factory=lambda: Environment({}))
-    skipped: list[tuple[int, str]] = field(default_factory=list)
-    sourced: set[str] = field(default_factory=set)
 
 
 def resolve(
