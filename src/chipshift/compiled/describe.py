@@ -274,7 +274,7 @@ def _notes(model: Model, plan: Plan, precision: Precision) -> list[str]:
         notes.append("multi-token prediction blocks left out")
     if model.embedding_extra_params:
         notes.append("learned positions left out; rotary positions instead")
-    if any(isinstance(layer.mlp, MoeMlp) for layer, _ in model.layers):
+    if model.routed:
         notes.append("experts keep even shares of the tokens (capacity factor 1)")
     return notes
 

@@ -16,7 +16,6 @@ from chipshift.estimate.parts import absent
 from chipshift.estimate.setting import Setting
 from chipshift.estimate.stage import device_params, heaviest_kind
 from chipshift.models.count import params_embedding
-from chipshift.models.model import MoeMlp
 from chipshift.parallel import memory
 from chipshift.roofline.time import padded
 from chipshift.worked import formula, plain, rename
@@ -182,7 +181,7 @@ def cast(s: Setting, c: Columns, params: Params, cuts: tuple[Number, Number]) ->
         return 0.0
     each = s.stack.cast_copies * s.bytes.gathered
     held = state("cast", in_tiles(s, params, cuts), each, cuts)
-    if not float(plain(s.stack.wide_layers)) or not any_experts(s):
+    if not float(plain(s.stack.wide_layers)) or not s.model.routed:
         return held
     lanes = lane_padding(params.experts, s.model.d_model, cuts[1], each)
     reduced = (cuts[0] >= WIDE) & (c.tp == 1) & (c.ep == 1)
@@ -194,7 +193,3 @@ def lane_padding(experts: Number, width: Number, shards: Number, each: Number) -
     """Bytes that down projections take over their size where they are gathered by all-reduces."""
     part = width / shards
     return experts / shards * each / 3 * (np.maximum(part, 128) / part - 1)
-
-
-def any_experts(s: Setting) -> bool:
-    return any(isinstance(layer.mlp, MoeMlp) for layer, _ in s.model.layers)

@@ -224,7 +224,7 @@ def gradient_sum_s(s: Setting, c: Columns, dense: Number, experts: Number) -> Nu
     """
     w, we = weight_cuts(c)
     time = rename(gradient_part_s(s, dense / w, c.links["dp"]), "all_reduce_s")
-    if routes(s):
+    if s.model.routed:
         own = gradient_part_s(s, experts / we, c.links["expert_dp"])
         time = time + rename(own, "experts_all_reduce_s")
     return rename(time, "gradient_sum_s")
@@ -243,8 +243,3 @@ def reduced_bytes(s: Setting) -> Number:
     """Bytes that the gradient of one parameter takes in a reduction: frozen weights have none."""
     everything = s.job.trainable_fraction == 1
     return s.bytes.reduce if everything else s.bytes.reduce * s.trainable
-
-
-def routes(s: Setting) -> bool:
-    """Whether any layer has routed experts."""
-    return any(isinstance(layer.mlp, MoeMlp) for layer, _ in s.model.layers)

@@ -265,6 +265,11 @@ class Model:
         return len(self.layer_order)
 
     @property
+    def routed(self) -> bool:
+        """Whether any layer has routed experts."""
+        return any(isinstance(layer.mlp, MoeMlp) for layer, _ in self.layers)
+
+    @property
     def logits(self) -> int:
         """Outputs of the head for a token."""
         return self.vocab if self.head_outputs is None else self.head_outputs

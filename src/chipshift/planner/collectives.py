@@ -25,7 +25,6 @@ from chipshift.estimate.traffic import (
     expert_exchange_s,
     gradient_part_s,
     layer_collectives,
-    routes,
     tensor_pair_s,
     weight_parts_s,
 )
@@ -267,7 +266,7 @@ def _sum_tables(s: Setting, rows: Rows, degrees: dict[str, Floats], vpp_values: 
         return rows.table(group, times, len(amounts)), of.reshape(-1)
 
     sums, sum_of = table("dp", dense / w)
-    if not routes(s):
+    if not s.model.routed:
         return sums, None, sum_of, sum_of
     expert_sums, expert_sum_of = table("expert_dp", experts / we)
     return sums, expert_sums, sum_of, expert_sum_of

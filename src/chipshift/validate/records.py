@@ -12,7 +12,7 @@ from typing import Any
 from chipshift.errors import InputError
 from chipshift.jobs.job import Assumed, Flag, Given, Stated, TrainJob
 from chipshift.jobs.plan import Plan
-from chipshift.models.model import Model, MoeMlp
+from chipshift.models.model import Model
 from chipshift.validate.case import Case, Measured, Skip, fill
 from chipshift.validate.gaps import Inferred, completed
 from chipshift.validate.maxtext_recipes import day_of, kernel_flags, maxtext_recipe_of
@@ -131,10 +131,9 @@ def _measured(row: Row) -> Measured:
 
 
 def _groups(row: Row, model: Model) -> tuple[str, ...]:
-    routed = any(isinstance(layer.mlp, MoeMlp) for layer, _ in model.layers)
     chosen = {
-        "moe": routed,
-        "dense": not routed,
+        "moe": model.routed,
+        "dense": not model.routed,
         "fp8": row["dtype_class"] in ("fp8", "nvfp4", "int8"),
         "long_context": int(row["model"]["seq_len"]) >= 32768,
         "remat_stated": row.get("remat_class") is not None,

@@ -18,7 +18,7 @@ def put_capacity(sheet: Sheet) -> None:
     factor = sheet.number("capacity_factor", into="places for the rows of all experts", low=-1.0)
     sparse = sheet.boolean("sparse_matmul", into="experts by grouped matmuls")
     stated = draft.values.get("model")
-    if stated is None or not any(isinstance(one.mlp, MoeMlp) for one, _ in stated.value.layers):
+    if stated is None or not stated.value.routed:
         return
     if sparse is None or sparse.value:
         if factor is not None and factor.value > 0:
