@@ -4,13 +4,13 @@ from __future__ import annotations
 
 import math
 from dataclasses import fields, replace
-from typing import Any, TypeVar
+from typing import Any
 
 from chipshift.errors import InputError, nearest
 from chipshift.jobs.check import check_plan
 from chipshift.jobs.devices import devices_of_nodes, machine_of
 from chipshift.jobs.draft import DEGREES, FIELDS, Draft
-from chipshift.jobs.job import Assumed, Given, Precision, Stated, TrainJob
+from chipshift.jobs.job import Assumed, Given, Precision, Stated, TrainJob, restated
 from chipshift.jobs.loss import LM, NO_REFERENCE, loss
 from chipshift.jobs.open_axes import GROWS, grown, over_slices
 from chipshift.jobs.plan import Plan
@@ -22,8 +22,6 @@ from chipshift.jobs.words import checked_word
 from chipshift.machines.machine import Machine
 from chipshift.models.checkpoint import OF_TENSORS
 from chipshift.units import DTYPE_BYTES
-
-T = TypeVar("T")
 
 PLAN_FIELDS = (
     *("dp", "fsdp", "tp", "cp", "ep", "etp", "pp", "vpp", "remat", "optimizer_sharding"),
@@ -150,7 +148,7 @@ def fill(job: TrainJob, devices: int, there: str) -> TrainJob:
         if axis == "fsdp":
             plan = replace(plan, cp_shards=plan.fsdp == 1 and plan.cp > 1)
         if job.batch_open:
-            batch = _with(batch, batch.value * count)
+            batch = restated(batch, batch.value * count)
             bounded_batch(batch, where)
         else:
             plan = _shared(plan, batch.value, job.microbatch_rule, where)
@@ -161,7 +159,7 @@ def fill(job: TrainJob, devices: int, there: str) -> TrainJob:
         )
     filled = replace(
         job,
-        plan=_with(stated, plan),
+        plan=restated(stated, plan),
         plan_open="",
         slices_open="",
         batch_open=False,
@@ -271,7 +269,7 @@ def _batch_of_tokens(draft: Draft) -> None:
             f"{draft.file}: {tokens.value} tokens a step is not a multiple of the sequence "
             f"length {length}; expected a multiple"
         )
-    draft.put("global_batch", _with(tokens, tokens.value // length))
+    draft.put("global_batch", restated(tokens, tokens.value // length))
 
 
 def _close_axis(draft: Draft, total: int, per_replica: float) -> None:
@@ -367,13 +365,6 @@ def _assumptions(draft: Draft, *made: tuple[str, Stated[Any]]) -> list[tuple[str
 def _product(plan: Plan, skip: str = "") -> str:
     parts = [f"{n}={getattr(plan, n)}" for n in DEGREES if n != skip and getattr(plan, n) > 1]
     return " × ".join(parts) or "1"
-
-
-def _with(stated: Stated[Any], value: T) -> Stated[T]:
-    """The same statement about another value."""
-    if isinstance(stated, Given):
-        return Given(value, stated.file, stated.line)
-    return Assumed(value, stated.why)
 
 
 def _where(stated: Stated[Any], file: str) -> str:

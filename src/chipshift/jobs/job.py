@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import Generic, TypeVar
+from typing import Any, Generic, TypeVar
 
 from chipshift.jobs.plan import Plan
 from chipshift.models.adapters import Adapters
@@ -30,6 +30,13 @@ class Assumed(Generic[T]):
 
 
 Stated = Given[T] | Assumed[T]
+
+
+def restated(stated: Stated[Any], value: T) -> Stated[T]:
+    """The same statement about another value."""
+    if isinstance(stated, Given):
+        return Given(value, stated.file, stated.line)
+    return Assumed(value, stated.why)
 
 
 @dataclass(frozen=True)

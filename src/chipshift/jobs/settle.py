@@ -17,7 +17,7 @@ from typing import Any
 
 from chipshift.errors import InputError
 from chipshift.jobs.draft import Draft
-from chipshift.jobs.job import Assumed, Given, Stated
+from chipshift.jobs.job import Assumed, Given, Stated, restated
 from chipshift.models.adapters import Adapters, adapters_of
 from chipshift.models.count import params
 from chipshift.models.lora import RENAMED, Lora, matmul_share, saved_beside, trainable_params
@@ -53,9 +53,9 @@ def _ring_of_rest(draft: Draft) -> None:
     kv_heads = [layer.attention.kv_heads for layer, _ in model.layers if layer.attention]
     degree = math.gcd(stated.value, *kv_heads)
     if degree == 1:
-        draft.put("cp_kind", _like(stated, "ring"))
+        draft.put("cp_kind", restated(stated, "ring"))
     elif degree < stated.value:
-        draft.put("ulysses_degree", _like(stated, degree))
+        draft.put("ulysses_degree", restated(stated, degree))
     if degree < stated.value:
         why = f"the key/value heads can be dealt over {degree} of {stated.value} devices"
         draft.note("ring of cp", stated.value // degree, why)
@@ -104,12 +104,12 @@ def _sharding(draft: Draft) -> None:
         group = draft.values.get("shard_group") or draft.values.get("devices_per_node")
         if group is None:
             draft.note("devices a shard group", 8, "hybrid sharding stays in a node of 8")
-        draft.put("fsdp", _like(stated, group.value if group is not None else 8))
+        draft.put("fsdp", restated(stated, group.value if group is not None else 8))
         _open(draft, "dp", stated)
     else:
         _open(draft, "dp", stated)
         if kind in ("zero1", "zero2"):
-            draft.put("optimizer_sharding", _like(stated, kind))
+            draft.put("optimizer_sharding", restated(stated, kind))
     if isinstance(stated, Assumed):
         draft.note("data parallelism", kind, stated.why)
 
@@ -117,7 +117,7 @@ def _sharding(draft: Draft) -> None:
 def _open(draft: Draft, axis: str, stated: Stated[Any]) -> None:
     if draft.given(axis):
         return
-    draft.put(axis, _like(stated, 1))
+    draft.put(axis, restated(stated, 1))
     draft.open_axis = axis
 
 
@@ -195,7 +195,7 @@ def _adapters(draft: Draft) -> None:
     stated, model = draft.values.get("lora"), draft.get("model")
     if stated is None:
         return
-    draft.put("task", _like(stated, "lora"))
+    draft.put("task", restated(stated, "lora"))
     if model is None:
         return
     if model.architecture not in NAMINGS:
@@ -216,9 +216,9 @@ def _adapters(draft: Draft) -> None:
             draft.note("modules_to_save", name, "only an embedding and a head are counted in full")
         draft.note("trained parameters", f"{trained:,}", "adapters and modules saved in full")
     shown = stated if isinstance(stated, Given) else Given(stated.value, draft.file)
-    draft.put("trainable_fraction", _like(shown, min(1.0, max(share, 1e-9))))
+    draft.put("trainable_fraction", restated(shown, min(1.0, max(share, 1e-9))))
     if share < 1:
-        draft.put("adapters", _like(shown, beside))
+        draft.put("adapters", restated(shown, beside))
 
 
 ALL = "q k v o gate up down"
@@ -280,7 +280,7 @@ def _by_kind(model: Model, lora: Lora) -> float:
 
 def _kinds_adapted(model: Model, lora: Lora) -> Adapters:
     """Adapters of a layer by the kind of each matrix, as ``_by_kind`` counts them."""
-    routed = any(isinstance(layer.mlp, MoeMlp) for layer, _ in model.layers)
+    routed = model.routed
     up, down = ("experts_up", "experts_down") if routed else ("mlp_up", "mlp_down")
     ops = {"q": "qkv_proj", "k": "qkv_proj", "v": "qkv_proj", "o": "out_proj",
            "gate": up, "up": up, "down": down}  # fmt: skip
@@ -303,9 +303,3 @@ def _matrices(
         names = ("gate", "up", "down")[3 - mlp.matrices :]
         found += [(name, d, mlp.width, copies) for name in names]
     return found
-
-
-def _like(stated: Stated[Any], value: Any) -> Stated[Any]:
-    if isinstance(stated, Given):
-        return Given(value, stated.file, stated.line)
-    return Assumed(value, stated.why)
