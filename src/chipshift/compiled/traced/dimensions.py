@@ -78,7 +78,7 @@ def follow(eqn: Any, ins: Sequence[Labels], parts: Parts, merge: Merge) -> Follo
         axis = eqn.params[_ALONG[name]]
         kept = [_without(one, {axis}) for one in ins]
         return kept[: len(outs)], _lost(ins[0], {axis}, f"{name} goes along it")
-    if set(outs) == {outs[0]} and all(_spreads(shape, outs[0]) for shape in shapes):
+    if outs and set(outs) == {outs[0]} and all(_spreads(shape, outs[0]) for shape in shapes):
         arrays = [
             tuple(x if n == m else None for x, n, m in zip(one, shape, outs[0], strict=True))
             for one, shape in zip(ins, shapes, strict=True)
