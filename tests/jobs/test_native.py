@@ -138,6 +138,18 @@ def test_what_is_not_stated_is_assumed(tmp_path: Path) -> None:
     assert {what for what, _, _ in job.assumed} >= {"dtypes", "optimizer", "framework"}
 
 
+def test_a_microbatch_that_no_key_gives_is_listed_among_what_is_assumed(tmp_path: Path) -> None:
+    """16 sequences over dp=2: 8 a replica, in one pass."""
+    text = "[model]\npreset = 'llama-3.1-8b'\n[job]\nseq_len = 16\nsequences_per_step = 16\n"
+    job = read(tmp_path, text + "[plan]\ndp = 2\n")
+    assert job.plan is not None and job.plan.value.microbatch == 8
+    why = "the global batch over the replicas, undivided"
+    assert ("microbatch", "8", why) in job.assumed
+    # without a plan there is none to say it of; where it is given there is nothing to assume
+    for rest in ("", "[plan]\ndp = 2\nmicrobatch = 4\n"):
+        assert "microbatch" not in {what for what, _, _ in read(tmp_path, text + rest).assumed}
+
+
 HEAD = "[model]\npreset = 'llama-3.1-8b'\n"
 JOB = "[job]\nseq_len = 16\nsequences_per_step = 4\n"
 

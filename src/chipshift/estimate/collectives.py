@@ -75,9 +75,70 @@ def step_collectives(s: Setting, c: Columns, choice: Choice, policy: remat.Polic
                      ) -> tuple[dict[str, Number], dict[str, Number]]:  # fmt: skip
     """Seconds a step of collectives by axis, whole and exposed."""
     st, n, beside, one = s.stack, c.accumulation, forwards_beside(s), made.one
+    own, taught = _layers(s, policy, counts, moved, beside), _taught(moved.teacher, made.teacher)
+    tp, cp, ep = plus(own.tp, taught.tp), plus(own.cp, taught.cp), plus(own.ep, taught.ep)
+    dealt = plus(own.dealt, taught.dealt)
+    again = np.where(st.gather_each_microbatch > 0, n, 1.0)
+    gather = rename(own.gather, "layers_gather_s")
+    reduce = rename(own.reduce, "layers_reduce_s")
+    forward_gathers = gather if absent(beside) else gather * (1 + beside)
+    forward_gathers = plus(forward_gathers, taught.gather)
+    hidden_gather = rename(
+        exposed_behind(forward_gathers, one.forward_s, st.fsdp_overlap, st.comm_tax),
+        "exposed_in_forward_s",
+    )
+    hidden_back = rename(
+        exposed_behind(gather + reduce, one.backward_s, st.fsdp_overlap, st.comm_tax),
+        "exposed_in_backward_s",
+    )
+    dp, dp_exposed = _over_replicas(s, c, choice, moved.gradient_sum, one)
+    pp = plus(moved.transfer * plus(2, beside), taught.transfer) * n * c.vpp
+    dealt = rename(dealt, "heads_dealt_s")
+    total = {"tp": (tp + own.tp_back) * n, "cp": plus(cp, dealt) * n, "ep": ep * n,
+             "fsdp": plus(gather * plus(2, beside) + reduce, taught.gather) * again,
+             "dp": dp, "pp": pp}  # fmt: skip
+    attention = one.compute.attention
+    exposed = {
+        "tp": rename(_tensor_exposed(st, tp, own.tp_back, one), "exposed_a_microbatch_s") * n,
+        # attention waits for its heads, and what reads its output for the rest of them
+        "cp": plus(exposed_behind(cp, attention, st.cp_overlap, st.comm_tax), dealt) * n,
+        "ep": rename(_exchange_exposed(s, c, ep, one), "exposed_a_microbatch_s") * n,
+        "fsdp": (hidden_gather + hidden_back) * again + moved.comm[0].gather,
+        "dp": dp_exposed,
+        "pp": exposed_share(pp, st.pp_overlap),
+    }
+    name = "collectives_{}_s"
+    return (
+        {axis: rename(v, name.format("total_" + axis)) for axis, v in total.items()},
+        {axis: rename(v, name.format("exposed_" + axis)) for axis, v in exposed.items()},
+    )
+
+
+@dataclass(frozen=True)
+class _Layers:
+    """Seconds a microbatch of the collectives of the layers, by what they serve.
+
+    Attributes:
+        tp, tp_back: tensor parallelism's, forward and backward.
+        dealt: all-to-alls of heads, which attention waits for. ep: the experts' all-to-alls.
+        gather, reduce: weights gathered once, gradients scattered once.
+    """
+
+    tp: Number
+    tp_back: Number
+    cp: Number
+    dealt: Number
+    ep: Number
+    gather: Number
+    reduce: Number
+
+
+def _layers(s: Setting, policy: remat.Policy, counts: list[Number], moved: Traffic,
+            beside: Number) -> _Layers:  # fmt: skip
+    """What the layers send, added up kind by kind."""
     ep_again = 2.0 if policy.recomputes("experts_up") else 0.0
     # of a pair the gather alone; both halves move the same
-    regathers = 0.0 if absent(st.tp_regathers) else st.tp_regathers / 2
+    regathers = 0.0 if absent(s.stack.tp_regathers) else s.stack.tp_regathers / 2
     cp_again = 1.0 if policy.recomputes("attention") else 0.0
     tp: Number = 0.0
     tp_back: Number = 0.0
@@ -87,7 +148,7 @@ def step_collectives(s: Setting, c: Columns, choice: Choice, policy: remat.Polic
     gather: Number = 0.0
     reduce: Number = 0.0
     for k, t, (layer, _) in zip(counts, moved.comm, s.model.layers, strict=True):
-        tp_again = tensor_pairs_again(st, policy, layer.side_by_side)
+        tp_again = tensor_pairs_again(s.stack, policy, layer.side_by_side)
         pairs = plus(tp_again * policy.every, regathers)
         tp = tp + k * t.tp_forward
         tp_back = tp_back + k * (t.tp_backward + t.tp_recompute * pairs)
@@ -100,42 +161,7 @@ def step_collectives(s: Setting, c: Columns, choice: Choice, policy: remat.Polic
             ep = ep + k * t.ep_each * 2 * beside
         gather = gather + k * t.gather
         reduce = reduce + k * t.reduce
-    taught = _taught(moved.teacher, made.teacher)
-    tp, cp, dealt = plus(tp, taught.tp), plus(cp, taught.cp), plus(dealt, taught.dealt)
-    ep = plus(ep, taught.ep)
-    again = np.where(st.gather_each_microbatch > 0, n, 1.0)
-    forward_s, backward_s = one.forward_s, one.backward_s
-    gather, reduce = rename(gather, "layers_gather_s"), rename(reduce, "layers_reduce_s")
-    first_gather = moved.comm[0].gather
-    forward_gathers = gather if absent(beside) else gather * (1 + beside)
-    forward_gathers = plus(forward_gathers, taught.gather)
-    hidden_gather = rename(exposed_behind(forward_gathers, forward_s, st.fsdp_overlap, st.comm_tax),
-                           "exposed_in_forward_s")  # fmt: skip
-    hidden_back = rename(
-        exposed_behind(gather + reduce, backward_s, st.fsdp_overlap, st.comm_tax),
-        "exposed_in_backward_s",
-    )
-    dp, dp_exposed = _over_replicas(s, c, choice, moved.gradient_sum, one)
-    pp = plus(moved.transfer * plus(2, beside), taught.transfer) * n * c.vpp
-    dealt = rename(dealt, "heads_dealt_s")
-    total = {"tp": (tp + tp_back) * n, "cp": plus(cp, dealt) * n, "ep": ep * n,
-             "fsdp": plus(gather * plus(2, beside) + reduce, taught.gather) * again,
-             "dp": dp, "pp": pp}  # fmt: skip
-    attention = one.compute.attention
-    exposed = {
-        "tp": rename(_tensor_exposed(st, tp, tp_back, one), "exposed_a_microbatch_s") * n,
-        # attention waits for its heads, and what reads its output for the rest of them
-        "cp": plus(exposed_behind(cp, attention, st.cp_overlap, st.comm_tax), dealt) * n,
-        "ep": rename(_exchange_exposed(s, c, ep, one), "exposed_a_microbatch_s") * n,
-        "fsdp": (hidden_gather + hidden_back) * again + first_gather,
-        "dp": dp_exposed,
-        "pp": exposed_share(pp, st.pp_overlap),
-    }
-    name = "collectives_{}_s"
-    return (
-        {axis: rename(v, name.format("total_" + axis)) for axis, v in total.items()},
-        {axis: rename(v, name.format("exposed_" + axis)) for axis, v in exposed.items()},
-    )
+    return _Layers(tp, tp_back, cp, dealt, ep, gather, reduce)
 
 
 @dataclass(frozen=True)

@@ -126,74 +126,113 @@ class Pass:
         return self.forward + self.recompute + self.input_grad + self.weight_grad
 
 
+_DIRECTIONS = ("forward", "recompute", "input_grad", "weight_grad")
+
+
 def stage_pass(s: Setting, c: Columns, at: Stage, policy: remat.Policy) -> Pass:
     """One microbatch through the slowest stage: its layers, and the head where that is slower."""
-    w, counts, kept = at.work, at.counts, at.kept
+    body = _layers_pass(s, at, policy)
+    forward, recompute, input_grad, weight_grad = _slowest(s, c, at, body.parts)
+    own = Pass(
+        forward, recompute, input_grad, weight_grad,
+        ops=body.ops,
+        offload=body.moved_bytes * 2 / s.host_link_bytes_per_s if policy.offloaded else 0.0,
+        routed_s=rename(body.routed_s, "routed_layers_s"),
+        experts_s=rename(body.experts_s, "stage_experts_s"),
+        more_ops=body.more_ops,
+    )  # fmt: skip
+    if s.teacher is None or at.teacher is None:
+        return own
+    taught = stage_pass(s.teacher, c, at.teacher, policy)
+    both = own.forward + taught.forward.named("teacher_forward")
+    return replace(
+        own, forward=both.named("stage_forward"), more_ops=plus(own.more_ops, taught.ops)
+    )
+
+
+@dataclass(frozen=True)
+class _Layers:
+    """What the layers of the heaviest stage come to in one microbatch.
+
+    Attributes:
+        parts: their times in each of ``_DIRECTIONS``.
+        moved_bytes: sent to the host by a forward pass, and brought back by the backward pass.
+        ops, more_ops, routed_s, experts_s: as in ``Pass``.
+    """
+
+    parts: list[Times]
+    ops: Number
+    more_ops: Number
+    moved_bytes: Number
+    routed_s: Number
+    experts_s: Number
+
+
+def _layers_pass(s: Setting, at: Stage, policy: remat.Policy) -> _Layers:
+    """The layers of the heaviest stage, added up kind by kind."""
     parts = [Times(), Times(), Times(), Times()]
     ops: Number = 0.0
     more: Number = 0.0
     moved: Number = 0.0
     routed: Number = 0.0
     experts: Number = 0.0
-    names = ("forward", "recompute", "input_grad", "weight_grad")
+    launched = s.stack.ops_per_layer
+    if s.adapters:
+        launched = launched + s.adapters.launches
     for (layer, _), one, count, kind in zip(
-        s.model.layers, w.layers, counts, s.model.kind_prefixes, strict=True
+        s.model.layers, at.work.layers, at.counts, s.model.kind_prefixes, strict=True
     ):
-        forward, again = Times(), Times()
-        for tensor, times in one.forward.items():
-            forward = forward + times
-            if policy.recomputes_tensor(tensor):
-                again = again + times
-        bare = one.bare_forward if s.adapters else forward
-        forward = with_forwards(s, forward, bare, f"{kind}layer")
-        for i, times in enumerate((forward, again.times(policy.every), one.input_grad,
-                                   one.weight_grad)):  # fmt: skip
-            times = times.named(f"{kind}layer_{names[i]}").times(count)
-            parts[i] = parts[i] + times
+        for i, times in enumerate(_layer_times(s, one, policy, kind)):
+            whole = times.named(f"{kind}layer_{_DIRECTIONS[i]}").times(count)
+            parts[i] = parts[i] + whole
             if isinstance(layer.mlp, MoeMlp):
-                routed = plus(routed, times.total)
+                routed = plus(routed, whole.total)
         experts = plus(experts, 0.0 if absent(one.experts_s) else one.experts_s * count)
-        bare_ops = s.stack.ops_per_layer
-        launched = bare_ops
-        if s.adapters:
-            launched = launched + s.adapters.launches
         ops = ops + count * launched
         if not absent(s.policy_forwards):
             more = plus(more, count * launched * s.policy_forwards)
         if not absent(s.reference_forwards):
-            more = plus(more, count * bare_ops * s.reference_forwards)
+            more = plus(more, count * s.stack.ops_per_layer * s.reference_forwards)
         for tensor in policy.offloaded:
             moved = moved + one.stored_elements.get(tensor, 0.0) * 2 * count * policy.every
-    offload = moved * 2 / s.host_link_bytes_per_s if policy.offloaded else 0.0
-    layers = [part.named(f"layers_{name}") for part, name in zip(parts, names, strict=True)]
-    none = Times()
-    head_forward = with_forwards(s, w.ends.head_forward, w.ends.head_forward, "head")
-    ends = (head_forward, none, w.ends.head_input_grad, w.ends.head_weight_grad)
-    heads = [part.named(f"head_{name}") for part, name in zip(ends, names, strict=True)]
+    return _Layers(parts, ops, more, moved, routed, experts)
+
+
+def _layer_times(s: Setting, one: LayerWork, policy: remat.Policy, kind: str) -> tuple[Times, ...]:
+    """Times of one layer in each of ``_DIRECTIONS``, the passes without gradient among them."""
+    forward, again = Times(), Times()
+    for tensor, times in one.forward.items():
+        forward = forward + times
+        if policy.recomputes_tensor(tensor):
+            again = again + times
+    bare = one.bare_forward if s.adapters else forward
+    forward = with_forwards(s, forward, bare, f"{kind}layer")
+    return forward, again.times(policy.every), one.input_grad, one.weight_grad
+
+
+def _slowest(s: Setting, c: Columns, at: Stage, parts: list[Times]) -> list[Times]:
+    """The heaviest stage's layers, or the last stage's with the head where those take longer."""
+    layers = [part.named(f"layers_{name}") for part, name in zip(parts, _DIRECTIONS, strict=True)]
+    made, none = at.work.ends, Times()
+    head_forward = with_forwards(s, made.head_forward, made.head_forward, "head")
+    ends = (head_forward, none, made.head_input_grad, made.head_weight_grad)
+    heads = [part.named(f"head_{name}") for part, name in zip(ends, _DIRECTIONS, strict=True)]
     body = rename((layers[0] + layers[1] + layers[2] + layers[3]).total, "layers_s")
     head = rename((heads[0] + heads[2] + heads[3]).total, "head_s")
-    last_is_slower = rename(body * kept + head > body, "last_stage_is_slower")
+    last_is_slower = rename(body * at.kept + head > body, "last_stage_is_slower")
     embed = rename(np.where(c.pp > 1, 0.0, 1.0), "embedding_on_stage")
     # its time is of both directions: a forward pass is half of it
-    half = w.ends.embedding.times(0.5)
-    looked_up = with_forwards(s, w.ends.embedding, half, "embedding", half)
+    half = made.embedding.times(0.5)
+    looked_up = with_forwards(s, made.embedding, half, "embedding", half)
     chosen: list[Times] = []
     for i, (a, b) in enumerate(zip(layers, heads, strict=True)):
         first = looked_up.times(embed) if i == 0 else none
         slowest = [
-            x if absent(x) and absent(y) else np.where(last_is_slower, plus(x * kept, y), x)
+            x if absent(x) and absent(y) else np.where(last_is_slower, plus(x * at.kept, y), x)
             for x, y in zip(a.parts, b.parts, strict=True)
         ]
-        chosen.append((Times(*slowest) + first).named(f"stage_{names[i]}"))
-    routed, experts = rename(routed, "routed_layers_s"), rename(experts, "stage_experts_s")
-    own = Pass(
-        chosen[0], chosen[1], chosen[2], chosen[3], ops, offload, routed, experts, more
-    )  # fmt: skip
-    if s.teacher is None or at.teacher is None:
-        return own
-    taught = stage_pass(s.teacher, c, at.teacher, policy)
-    both = own.forward + taught.forward.named("teacher_forward")
-    return replace(own, forward=both.named("stage_forward"), more_ops=plus(more, taught.ops))
+        chosen.append((Times(*slowest) + first).named(f"stage_{_DIRECTIONS[i]}"))
+    return chosen
 
 
 def with_forwards(s: Setting, forward: Times, bare: Times, what: str, policy: Times | None = None

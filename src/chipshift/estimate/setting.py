@@ -103,36 +103,17 @@ def setting(job: TrainJob, machine: Machine, stack_name: str) -> Setting:
     refuse_untimed(job.model)
     chip = machine.chip
     dtype = peak_dtype(machine, job.precision.value.compute)
-    p = job.precision.value
-    compute = DTYPE_BYTES[dtype]
-    master = 0.0 if p.master == "none" else DTYPE_BYTES[p.master]
-    weights = DTYPE_BYTES[p.weights]
-    sizes = Bytes(
-        compute=compute,
-        weights=weights,
-        gathered=DTYPE_BYTES[p.gather] if p.gather else weights,
-        gradients=DTYPE_BYTES[p.gradients],
-        reduce=DTYPE_BYTES[p.reduce],
-        master=master,
-        moments=DTYPE_BYTES[p.moments],
-        moments_per_param=OPTIMIZERS.get(job.optimizer.value, 2.0),
-        reference=DTYPE_BYTES.get(job.reference, 0.0),
-    )
-    narrow = narrow_weights(job, chip.key, stack_name)
-    if narrow is not None:
-        sizes = replace(sizes, weights=narrow.held, gathered=narrow.gathered, tables=2.0)
     head_dim = max(
         (ly.attention.head_dim for ly, _ in job.model.layers if ly.attention), default=128
     )
-    chosen = kernels(chip, dtype, compute, float(head_dim))
     hosts = chip.value("chips_per_host") if chip.has("chips_per_host") else 8.0
     return Setting(
         job=job,
         machine=machine,
         model=job.model,
         stack=for_job(stack(stack_name, chip.key), job, chip.family),
-        kernels=chosen,
-        bytes=sizes,
+        kernels=kernels(chip, dtype, DTYPE_BYTES[dtype], float(head_dim)),
+        bytes=_sizes(job, chip.key, stack_name, DTYPE_BYTES[dtype]),
         sequences=float(job.sequences_per_step.value),
         seq_len=float(job.seq_len.value),
         document_len=float(job.document_len or job.seq_len.value),
@@ -154,6 +135,27 @@ def setting(job: TrainJob, machine: Machine, stack_name: str) -> Setting:
         heavy_first=_contiguous(job.model.layer_order),
         teacher=None if job.teacher is None else setting(_taught(job), machine, stack_name),
     )
+
+
+def _sizes(job: TrainJob, chip: str, stack_name: str, compute: float) -> Bytes:
+    """Bytes of a value by what it is, with the job's precision as this stack keeps it."""
+    p = job.precision.value
+    weights = DTYPE_BYTES[p.weights]
+    sizes = Bytes(
+        compute=compute,
+        weights=weights,
+        gathered=DTYPE_BYTES[p.gather] if p.gather else weights,
+        gradients=DTYPE_BYTES[p.gradients],
+        reduce=DTYPE_BYTES[p.reduce],
+        master=0.0 if p.master == "none" else DTYPE_BYTES[p.master],
+        moments=DTYPE_BYTES[p.moments],
+        moments_per_param=OPTIMIZERS.get(job.optimizer.value, 2.0),
+        reference=DTYPE_BYTES.get(job.reference, 0.0),
+    )
+    narrow = narrow_weights(job, chip, stack_name)
+    if narrow is None:
+        return sizes
+    return replace(sizes, weights=narrow.held, gathered=narrow.gathered, tables=2.0)
 
 
 def _taught(job: TrainJob) -> TrainJob:

@@ -42,21 +42,32 @@ def complete(draft: Draft, files: tuple[str, ...]) -> TrainJob:
     devices_of_nodes(draft)
     settle_loss(draft)
     settle(draft)
-    assumed = list(draft.assumed)
+    job = _over_own_slices(_job(draft, files, seq_len))
+    if isinstance(job.devices, Given) and not job.slices_open:
+        where = _where(job.devices, draft.file)
+        return fill(job, job.devices.value, f"{job.devices.value} devices ({where})")
+    check_plan(job, draft.file)
+    return job
+
+
+def _job(draft: Draft, files: tuple[str, ...], seq_len: Stated[int]) -> TrainJob:
+    """The job of a settled draft, its open axes still open.
+
+    Raises:
+        InputError: the batch is missing or comes to no whole number, or a word is none that is
+            known.
+    """
     batch, microbatch, accumulation, batch_open = _batch(draft)
     bounded_batch(batch, draft.file)
     plan = _plan(draft, microbatch, accumulation)
-    _refuse_unknown_dtypes(draft)
-    remat = draft.values.get("remat")
-    if remat is not None:
-        said = f"{_where(remat, draft.file)}: {FIELDS['remat']}"
-        checked_word("remat", str(remat.value), said)
+    if plan is not None and draft.get("microbatch") is None and not draft.open_axis:
+        draft.note("microbatch", f"{microbatch:g}", "the global batch over the replicas, undivided")
+    _refuse_unknown_words(draft)
     precision = _precision(draft)
     optimizer = draft.values.get("optimizer") or Assumed("adamw", "no optimizer is named")
     stack = draft.values.get("stack") or Assumed("other", "the framework is not known")
     made = (("precision", precision), ("optimizer", optimizer), ("stack", stack))
-    task = draft.values.get("task")
-    job = TrainJob(
+    return TrainJob(
         name=draft.get("name") or draft.get("model").name,
         files=files,
         format=draft.format,
@@ -76,7 +87,7 @@ def complete(draft: Draft, files: tuple[str, ...]) -> TrainJob:
         microbatch_rule=_rule(draft),
         uneven_pp=draft.uneven_pp,
         kv_replicated=draft.kv_replicated,
-        task=task.value if task else "pretrain",
+        task=draft.get("task") or "pretrain",
         trainable_fraction=draft.get("trainable_fraction") or 1.0,
         adapters=draft.get("adapters"),
         document_len=draft.get("document_len") or 0,
@@ -87,14 +98,8 @@ def complete(draft: Draft, files: tuple[str, ...]) -> TrainJob:
         flags=tuple(draft.flags),
         understood=tuple(draft.understood),
         ignored=tuple(draft.ignored),
-        assumed=tuple(assumed + _assumptions(draft, *made)),
+        assumed=tuple(draft.assumed + _assumptions(draft, *made)),
     )
-    job = _over_own_slices(job)
-    if isinstance(job.devices, Given) and not job.slices_open:
-        where = _where(job.devices, draft.file)
-        return fill(job, job.devices.value, f"{job.devices.value} devices ({where})")
-    check_plan(job, draft.file)
-    return job
 
 
 def _over_own_slices(job: TrainJob) -> TrainJob:
@@ -248,7 +253,6 @@ def _batch(draft: Draft) -> tuple[Stated[int], float, int, bool]:
         )
     if micro is None:
         micro = total.value / replicas / (accumulation or 1)
-        draft.note("microbatch", f"{micro:g}", "the global batch over the replicas, undivided")
         return total, micro, accumulation or 1, False
     plan = Plan(dp=replicas, microbatch=micro)
     if accumulation and accumulation * micro * replicas != total.value:
@@ -301,8 +305,8 @@ def _plan(draft: Draft, microbatch: float, accumulation: int) -> Stated[Plan] | 
     return Assumed(plan, "the framework's defaults; the file gives no degrees")
 
 
-def _refuse_unknown_dtypes(draft: Draft) -> None:
-    """What a reader took for a dtype and is none.
+def _refuse_unknown_words(draft: Draft) -> None:
+    """What a reader took for a dtype or a rematerialisation policy and is none.
 
     Raises:
         InputError: with its place and the nearest that is one.
@@ -314,6 +318,10 @@ def _refuse_unknown_dtypes(draft: Draft) -> None:
                 f"{_where(stated, draft.file)}: {FIELDS[name]} is {stated.value}; expected one of "
                 f"{', '.join(DTYPE_BYTES)}{nearest(str(stated.value), list(DTYPE_BYTES))}"
             )
+    remat = draft.values.get("remat")
+    if remat is not None:
+        said = f"{_where(remat, draft.file)}: {FIELDS['remat']}"
+        checked_word("remat", str(remat.value), said)
 
 
 def _precision(draft: Draft) -> Stated[Precision]:

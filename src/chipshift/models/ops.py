@@ -120,33 +120,57 @@ def _matmul(name: str, m: Number, n: Number, k: Number) -> Op:
 
 def attention_ops(a: Attention, d_model: Number, cut: Cut) -> list[Op]:
     """Projections, rotary embedding and attention of one layer on one device."""
-    t, heads = cut.tokens, a.heads / cut.tp
-    kv_heads = np.maximum(a.kv_heads / cut.tp, 1.0)  # fewer kv heads than tp: they are copied
-    ops: list[Op] = []
+    heads = a.heads / cut.tp
+    latent = a.kv_lora_rank is not None
+    # fewer kv heads than tp: they are copied; latent attention makes as many as there are queries
+    kv_heads = heads if latent else np.maximum(a.kv_heads / cut.tp, 1.0)
+    ops = _into_attention(a, d_model, cut, heads, kv_heads)
+    ops.append(Op("rope", "rope", elements=cut.tokens * (heads + kv_heads) * a.head_dim))
+    ops.append(_attention_core(a, cut, heads, kv_heads))
+    made = a.heads / cut.tp * a.v_head_dim
+    if a.o_rank is None:
+        ops.append(_matmul("out_proj", cut.tokens, d_model, made))
+        return ops
+    ops.append(_matmul("out_proj", cut.tokens, a.o_rank, made))
+    ops.append(_matmul("out_proj", cut.tokens, d_model, a.o_groups / cut.tp * a.o_rank))
+    return ops
+
+
+def _into_attention(a: Attention, d_model: Number, cut: Cut, heads: Number, kv_heads: Number
+                    ) -> list[Op]:  # fmt: skip
+    """The projections in front of attention, which differ by where its keys and values lie."""
+    t = cut.tokens
     if a.kv_lora_rank is not None:
         rope = 0 if a.qk_rope_head_dim is None else a.qk_rope_head_dim
         if a.q_lora_rank is not None:
-            ops.append(_matmul("q_down", t, a.q_lora_rank, d_model))
-            ops.append(_matmul("q_up", t, heads * a.head_dim, a.q_lora_rank))
+            queries = _low_rank_queries(a, d_model, a.q_lora_rank, t, heads)
         else:
-            ops.append(_matmul("q_proj", t, heads * a.head_dim, d_model))
-        ops.append(_matmul("kv_down", t, a.kv_lora_rank + rope, d_model))
+            queries = [_matmul("q_proj", t, heads * a.head_dim, d_model)]
         kv_width = a.head_dim - rope + a.v_head_dim
-        ops.append(_matmul("kv_up", t, heads * kv_width, a.kv_lora_rank))
-        kv_heads = heads
-    elif a.o_rank is not None and a.q_lora_rank is not None:
-        ops.append(_matmul("q_down", t, a.q_lora_rank, d_model))
-        ops.append(_matmul("q_up", t, heads * a.head_dim, a.q_lora_rank))
-        ops.append(_matmul("kv_down", t, a.kv_heads * a.head_dim, d_model))
-    else:
-        width = heads * a.head_dim
-        if not a.kv_shared:
-            made = a.head_dim if a.values_are_keys else a.head_dim + a.v_head_dim
-            width = width + kv_heads * made
-        if plain(a.gate_params):
-            width = width + a.gate_params / d_model / cut.tp
-        ops.append(_matmul("qkv_proj", t, width, d_model))
-    ops.append(Op("rope", "rope", elements=t * (heads + kv_heads) * a.head_dim))
+        return [
+            *queries,
+            _matmul("kv_down", t, a.kv_lora_rank + rope, d_model),
+            _matmul("kv_up", t, heads * kv_width, a.kv_lora_rank),
+        ]
+    if a.o_rank is not None and a.q_lora_rank is not None:
+        queries = _low_rank_queries(a, d_model, a.q_lora_rank, t, heads)
+        return [*queries, _matmul("kv_down", t, a.kv_heads * a.head_dim, d_model)]
+    width = heads * a.head_dim
+    if not a.kv_shared:
+        width = width + kv_heads * (a.head_dim if a.values_are_keys else a.head_dim + a.v_head_dim)
+    if plain(a.gate_params):
+        width = width + a.gate_params / d_model / cut.tp
+    return [_matmul("qkv_proj", t, width, d_model)]
+
+
+def _low_rank_queries(a: Attention, d_model: Number, rank: Number, t: Number, heads: Number
+                      ) -> list[Op]:  # fmt: skip
+    return [_matmul("q_down", t, rank, d_model), _matmul("q_up", t, heads * a.head_dim, rank)]
+
+
+def _attention_core(a: Attention, cut: Cut, heads: Number, kv_heads: Number) -> Op:
+    """Queries on keys and scores on values: the keys that a query meets, and those ever held."""
+    t = cut.tokens
     if cut.deals_heads:
         t = rename(t * cut.ulysses, "attention_rows")
         heads = rename(heads / cut.ulysses, "attention_heads")
@@ -161,27 +185,19 @@ def attention_ops(a: Attention, d_model: Number, cut: Cut) -> list[Op]:
         top = all_of_them if a.compressed_top is None else a.compressed_top
         keys = keys + mean_keys(all_of_them, top, causal)
         kv_len = kv_len + np.minimum(all_of_them, top)
-    ops.append(
-        Op(
-            "attention",
-            "attention",
-            flops=attention_flops(t, keys, heads, a.head_dim, a.v_head_dim),
-            heads=heads,
-            kv_heads=kv_heads,
-            head_dim=a.head_dim,
-            v_head_dim=a.v_head_dim,
-            keys=keys,
-            kv_len=kv_len,
-            q_tokens=t,
-            span=length,
-        )
+    return Op(
+        "attention",
+        "attention",
+        flops=attention_flops(t, keys, heads, a.head_dim, a.v_head_dim),
+        heads=heads,
+        kv_heads=kv_heads,
+        head_dim=a.head_dim,
+        v_head_dim=a.v_head_dim,
+        keys=keys,
+        kv_len=kv_len,
+        q_tokens=t,
+        span=length,
     )
-    if a.o_rank is None:
-        ops.append(_matmul("out_proj", cut.tokens, d_model, a.heads / cut.tp * a.v_head_dim))
-        return ops
-    ops.append(_matmul("out_proj", cut.tokens, a.o_rank, a.heads / cut.tp * a.v_head_dim))
-    ops.append(_matmul("out_proj", cut.tokens, d_model, a.o_groups / cut.tp * a.o_rank))
-    return ops
 
 
 @formula(unit="FLOP", source="a state H × k × v written and read once a token, 2 FLOP each")

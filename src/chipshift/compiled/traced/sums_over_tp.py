@@ -76,8 +76,10 @@ class Sums:
         if name in _ADDED:
             return all(partial)
         scalar = [not v.aval.shape for v in eqn.invars]
+        if name == "mul" and scalar[0]:
+            return partial[1] and not partial[0]
         if name in _SCALED:
-            return partial[0] and (len(partial) == 1 or scalar[1]) and not partial[1]
+            return partial[0] and scalar[1] and not partial[1]
         return name in _MOVED and partial[0]
 
     def _made(self, eqn: Any, labels: Sequence[Labels], partial: bool) -> list[Part]:
