@@ -16,6 +16,7 @@ from chipshift.validate.score import (
     nearest_rank,
     ordering,
     ratios,
+    special,
     summary,
     verdicts,
 )
@@ -91,15 +92,42 @@ def test_verdicts_balance_the_two_truths() -> None:
     assert found.false_fits == pytest.approx(1 / 3)
 
 
-def test_ordering_is_the_loss_of_taking_the_plan_predicted_fastest() -> None:
-    other = case(parallelism={"dp": 8, "tp": 1})
+@pytest.mark.parametrize(("third_fits", "loss"), [(False, 0.1), (True, 4.0)])
+def test_ordering_is_the_loss_of_the_fastest_plan_that_is_said_to_fit(
+    third_fits: bool, loss: float
+) -> None:
+    # of those said to fit the second is predicted fastest and ran at 1.1 s, the best at 1.0 s; the
+    # third is predicted faster still, and ran at 5 s
+    other, third = (case(parallelism={"dp": 16 // tp // 2, "tp": tp}) for tp in (1, 4))
     rows = [
         compare(replace(case(), measured=Measured(1.0)), predicted(2.0), "none"),
         compare(replace(other, measured=Measured(1.1)), predicted(1.5), "none"),
+        compare(replace(third, measured=Measured(5.0)), predicted(0.5, fits=third_fits), "none"),
     ]
     found = ordering(rows)
     assert found is not None
-    assert found.median_abs_rel == pytest.approx(0.1)
+    assert found.median_abs_rel == pytest.approx(loss)
+
+
+def test_badly_planned_runs_take_half_again_as_long_as_the_best_of_their_kind() -> None:
+    # 1.0 s, 1.49 s and 1.5 s on the same 16 chips; 9 s on 32 chips is alone of its kind
+    rows = [
+        compare(case(scored_step_time_s=time, id=f"{time}"), predicted(1.2), "none")
+        for time in (1.0, 1.49, 1.5)
+    ]
+    large = case(n_chips=32, parallelism={"dp": 8}, scored_step_time_s=9.0, id="large")
+    found = special([*rows, compare(large, predicted(1.2), "none")])
+    assert [row.case.id for row in found["bad_plan"]] == ["1.5"]
+    assert len(found["dense"]) == 4
+
+
+def test_special_groups_count_what_a_chip_counts() -> None:
+    rows = [
+        compare(case(model={"experts": 8, "topk": 2}, quality=grade), predicted(1.0), "none")
+        for grade in "AB"
+    ]
+    assert len(special(rows)["moe"]) == 1
+    assert len(special(rows, everything=True)["moe"]) == 2
 
 
 def test_the_baseline_leaves_the_rows_own_model_out() -> None:

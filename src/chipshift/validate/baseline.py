@@ -6,16 +6,20 @@ import statistics
 from collections import defaultdict
 from collections.abc import Iterable, Mapping
 
-from chipshift.models.ops import forward_flops_per_token
 from chipshift.validate.case import Case
+from chipshift.validate.convention import Convention, flops_per_token
 
 Key = tuple[str, ...]
 
 
+NAIVE = Convention(attention=0.5)
+"""What the naive estimate counts: every matmul, the LM head, half the square of attention in each
+layer whatever its window, no recomputation."""
+
+
 def model_flops(case: Case) -> float:
-    """Model FLOPs of a step: forward and backward, attention half, LM head, no recompute."""
-    per_token = 3 * float(forward_flops_per_token(case.job.model, float(case.job.seq_len.value)))
-    return per_token * case.tokens_per_step
+    """Model FLOPs of a step as the naive estimate counts them."""
+    return flops_per_token(case.job.model, case.job.seq_len.value, NAIVE) * case.tokens_per_step
 
 
 def keys(case: Case) -> tuple[Key, ...]:

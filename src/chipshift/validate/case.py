@@ -12,10 +12,11 @@ from chipshift.machines.machine import Machine
 
 @dataclass(frozen=True)
 class Skip:
-    """A row that cannot be scored, and why."""
+    """A row that cannot be scored, and why; ``line`` is its place in the file, from 1."""
 
     id: str
     why: str
+    line: int | None = None
 
 
 @dataclass(frozen=True)
@@ -27,12 +28,14 @@ class Measured:
         state_memory_bytes: what stays allocated around the optimizer step (the sweep only).
         memory_bytes: the most that the allocator held.
         oom: the run went out of memory.
+        tflops_per_chip: achieved, in the source's own convention (``Case.counted``).
     """
 
     step_time_s: float | None = None
     state_memory_bytes: float | None = None
     memory_bytes: float | None = None
     oom: bool = False
+    tflops_per_chip: float | None = None
 
 
 @dataclass(frozen=True)
@@ -50,6 +53,9 @@ class Case:
             the group that is left out whole in a cross-validation.
         groups: names of the special groups that it belongs to (``moe``, ``fp8`` ...).
         inferred: what the source does not say and how it was filled: (what, value, why).
+        counted: how the source counts a token's FLOPs, in words, and the FLOPs of this model so
+            counted; '' and None where that is not known.
+        line: its place in the file, from 1.
     """
 
     id: str
@@ -70,6 +76,8 @@ class Case:
     groups: tuple[str, ...] = ()
     inferred: tuple[tuple[str, str, str], ...] = ()
     release: str = ""
+    counted: tuple[str, float | None] = ("", None)
+    line: int | None = None
     wider: tuple[Plan, ...] = ()
 
     @property
@@ -80,6 +88,11 @@ class Case:
     @property
     def tokens_per_step(self) -> float:
         return float(self.job.sequences_per_step.value * self.job.seq_len.value)
+
+    def tflops_per_chip(self, step_time_s: float) -> float | None:
+        """TFLOP/s a chip of a step of that time, as the source counts FLOPs."""
+        each = self.counted[1]
+        return each and each * self.tokens_per_step / self.chips / step_time_s / 1e12
 
     @property
     def chips(self) -> float:

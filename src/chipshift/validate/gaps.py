@@ -15,18 +15,14 @@ from typing import Any
 
 from chipshift.errors import InputError
 from chipshift.jobs.words import STACKS
+from chipshift.machines.load import KEYS
+from chipshift.machines.names import ALIASES
 from chipshift.models.preset import preset
+from chipshift.validate.typed import typed
 
 Row = dict[str, Any]
 Inferred = list[tuple[str, str, str]]
 
-CHIPS = frozenset(
-    ("a100", "h100", "h200", "b200", "b300", "gb200", "gb300", "mi300x", "mi325x", "mi350x",
-     "mi355x", "v4", "v5e", "v5p", "v6e", "v7x", "trn1", "trn2", "trn3")
-)  # fmt: skip
-SPOKEN = {"trillium": "v6e", "ironwood": "v7x", "tpu7x": "v7x", "trainium1": "trn1",
-          "trainium2": "trn2", "trainium3": "trn3"}  # fmt: skip
-"""Vendors' other names of chips."""
 FRAMEWORKS = {
     "nemo": "megatron", "megatron": "megatron", "automodel": "automodel", "titan": "torchtitan",
     "maxtext": "maxtext", "foundry": "llm-foundry", "composer": "llm-foundry", "pax": "paxml",
@@ -47,44 +43,28 @@ CLASSES = frozenset(name for _, name in DTYPES)
 
 def completed(row: Mapping[str, Any], number: int | None = None) -> tuple[Row, Inferred]:
     """A record with its gaps filled where that can be done, and what was filled."""
-    out: Row = {**row, "model": dict(row["model"])}
-    out["parallelism"] = {k: v for k, v in _object(row, "parallelism").items() if _degree(v)}
-    out["measured"] = _object(row, "measured")
-    inferred: Inferred = []
-    out["id"] = str(row.get("id") or f"line {number}")
-    out["source"] = str(row.get("source") or "not stated")
-    out["chip_key"] = _chip(row)
+    out, wrong = typed(row)
+    inferred: Inferred = [("unreadable", "", clause) for clause in wrong]
+    out["id"] = out["id"] or f"line {number}"
+    out["source"] = out["source"] or "not stated"
+    out["chip_key"] = _chip(out)
     _words(out, inferred)
     _sizes(out, inferred)
     _amounts(out, inferred)
     return out, inferred
 
 
-def _object(row: Mapping[str, Any], key: str) -> Row:
-    value = row.get(key)
-    return dict(value) if isinstance(value, Mapping) else {}
-
-
-def _degree(value: object) -> bool:
-    """Whether a value can be a degree of parallelism, a stage of ZeRO, or a switch."""
-    return isinstance(value, (int, float)) and value >= 0
-
-
-def _number(value: object) -> float:
-    """A number, from text too, or 0 where there is none."""
-    if isinstance(value, str):
-        try:
-            value = float(value.replace(",", ""))
-        except ValueError:
-            return 0.0
-    return float(value) if isinstance(value, (int, float)) and value == value else 0.0
-
-
 def _chip(row: Mapping[str, Any]) -> str | None:
-    """The machine file's name: as keyed, or a word of the chip's name."""
+    """The machine file's name: as keyed, or the first words of the chip's name that are one."""
     said = f"{row.get('chip_key') or ''} {row.get('chip') or ''}".lower()
     words = re.findall(r"[a-z0-9]+", said)
-    return next((SPOKEN.get(w, w) for w in words if SPOKEN.get(w, w) in CHIPS), None)
+    for at in range(len(words)):
+        for end in range(len(words), at, -1):
+            for joint in ("-", ""):
+                name = joint.join(words[at:end])
+                if name in KEYS or name in ALIASES:
+                    return ALIASES.get(name, name)
+    return None
 
 
 def _words(out: Row, inferred: Inferred) -> None:
@@ -167,10 +147,10 @@ def _known() -> dict[str, Row]:
 def _amounts(out: Row, inferred: Inferred) -> None:
     """Chips, tokens a step and the step's time: any one of them from the others and the rate."""
     measured = out["measured"]
-    chips, tokens = _number(out.get("n_chips")), _number(out.get("tokens_per_step"))
-    time = _number(out.get("scored_step_time_s")) or _number(measured.get("step_time_s"))
-    rate = _number(measured.get("tokens_per_s_per_chip"))
-    batch, seq = _number(out.get("global_batch")), _number(out["model"].get("seq_len"))
+    chips, tokens = _or_zero(out.get("n_chips")), _or_zero(out.get("tokens_per_step"))
+    time = _or_zero(out.get("scored_step_time_s")) or _or_zero(measured.get("step_time_s"))
+    rate = _or_zero(measured.get("tokens_per_s_per_chip"))
+    batch, seq = _or_zero(out.get("global_batch")), _or_zero(out["model"].get("seq_len"))
     if not tokens and not batch and chips and time and rate:
         tokens = rate * chips * time
         batch = _whole_batch(tokens / seq, chips) if seq else 0.0
@@ -188,6 +168,10 @@ def _amounts(out: Row, inferred: Inferred) -> None:
     out["n_chips"] = int(chips) or None
     out["tokens_per_step"] = tokens or None
     out["global_batch"] = int(batch) or None
+
+
+def _or_zero(value: float | None) -> float:
+    return float(value or 0)
 
 
 def _whole_batch(found: float, chips: float) -> float:

@@ -11,13 +11,18 @@ from typing import Any
 from chipshift.units import GIB, duration
 from chipshift.validate.run import Report
 from chipshift.validate.score import Scored, Summary
-from chipshift.validate.table import percent, sweep_lines
+from chipshift.validate.table import percent, seen_lines, sweep_lines
 
 SIZE, LEFT, RIGHT, TOP, BOTTOM = 300, 46, 290, 10, 270
 WORST = 20
 KINDS = ("matmul", "attention", "memory_bound", "bubble", "optimizer", "other", "collectives")
 """Parts of a step time as the worst runs' bars colour them, all collectives alike."""
-TABLES = (("Framework", "framework"), ("Task", "task"), ("Source", "source"), ("Group", "group"))
+TABLES = (
+    ("framework", "framework"),
+    ("TFLOP/s, chip", "chip_tflops"),
+    ("task", "task"),
+    ("source", "source"),
+)
 
 
 def write_page(report: Report, path: Path) -> None:
@@ -36,7 +41,9 @@ def write_page(report: Report, path: Path) -> None:
             scored=len(report.scored),
             skipped=len(report.skipped),
             sweep_only=not records,
-            chips=_chips(report),
+            chips=_beside(report.by["chip"], report.baseline),
+            groups=_beside(report.by["group"], report.baseline_group),
+            seen=seen_lines(report),
             tables=[(title, _groups(report.by[key])) for title, key in TABLES],
             charts=[
                 _times(chip, [row for row in timed if row.case.chip == chip])
@@ -60,13 +67,14 @@ def write_page(report: Report, path: Path) -> None:
     )
 
 
-def _chips(report: Report) -> list[dict[str, str]]:
+def _beside(groups: dict[str, Summary], naive: dict[str, Summary]) -> list[dict[str, str]]:
+    """Groups with the naive estimate's error on the same runs."""
     out = []
-    for chip, row in zip(report.by["chip"], _groups(report.by["chip"]), strict=True):
-        naive = report.baseline.get(chip)
+    for row in _groups(groups):
+        one = naive.get(row["key"])
         beside = {
-            "naive_median": percent(naive.median_abs_rel if naive else None),
-            "naive_p90": percent(naive.p90_abs_rel if naive else None),
+            "naive_median": percent(one.median_abs_rel if one else None),
+            "naive_p90": percent(one.p90_abs_rel if one else None),
         }
         out.append(row | beside)
     return out
@@ -75,7 +83,8 @@ def _chips(report: Report) -> list[dict[str, str]]:
 def _groups(groups: dict[str, Summary]) -> list[dict[str, str]]:
     return [
         {
-            "name": name,
+            "key": name,
+            "name": name.replace("_", " "),
             "n": str(one.n),
             "median": percent(one.median_abs_rel),
             "p90": percent(one.p90_abs_rel),

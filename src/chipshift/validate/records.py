@@ -14,6 +14,8 @@ from chipshift.jobs.job import Assumed, Flag, Given, Stated, TrainJob
 from chipshift.jobs.plan import Plan
 from chipshift.models.model import Model
 from chipshift.validate.case import Case, Measured, Skip, fill
+from chipshift.validate.convention import convention_of, flops_per_token, stated_tflops
+from chipshift.validate.files import text_of
 from chipshift.validate.gaps import Inferred, completed
 from chipshift.validate.maxtext_recipes import day_of, kernel_flags, maxtext_recipe_of
 from chipshift.validate.plans import plan_of, planners_order, plans_to_try, sequences
@@ -34,23 +36,38 @@ from chipshift.validate.tuning import FineTuning, fine_tuning
 
 
 def read_records(path: Path) -> list[Case | Skip]:
-    """Every row of a records file, usable or skipped.
+    """Every row of a records file, usable or skipped; a line that is no record is skipped too.
 
     Raises:
-        InputError: a line that is not JSON or not a record.
+        InputError: no line is a record.
     """
     out: list[Case | Skip] = []
-    for number, line in enumerate(path.read_text("utf8").splitlines(), 1):
+    broken = 0
+    for number, line in enumerate(text_of(path).split("\n"), 1):
         if not line.strip():
             continue
-        try:
-            row = json.loads(line)
-        except ValueError as error:
-            raise InputError(f"{path}:{number}: not a JSON object ({error})") from None
-        if not isinstance(row, dict) or not isinstance(row.get("model"), dict):
-            raise InputError(f"{path}:{number}: expected a record, an object with a 'model' object")
-        out.append(to_case(row, str(path), number))
+        row = _record_of(line)
+        if isinstance(row, str):
+            broken += 1
+            out.append(Skip(f"line {number}", row, number))
+        else:
+            out.append(to_case(row, str(path), number))
+    if out and broken == len(out):
+        first = out[0]
+        assert isinstance(first, Skip)
+        raise InputError(f"{path}:{first.line}: {first.why}")
     return out
+
+
+def _record_of(line: str) -> Row | str:
+    """The record that a line holds, or why it holds none."""
+    try:
+        row = json.loads(line)
+    except (ValueError, RecursionError) as error:
+        return f"not a JSON object ({error})"
+    if not isinstance(row, dict) or not isinstance(row.get("model"), dict):
+        return "expected a record, an object with a 'model' object"
+    return row
 
 
 def to_case(row: Row, file: str = "", line: int | None = None) -> Case | Skip:
@@ -59,7 +76,8 @@ def to_case(row: Row, file: str = "", line: int | None = None) -> Case | Skip:
     id_ = str(row["id"])
     why = _unusable(row)
     if why:
-        return Skip(id_, why)
+        unread = [clause for what, _, clause in inferred if what == "unreadable"]
+        return Skip(id_, "; ".join([why, *unread]), line)
     row = _as_run(row, inferred)
     model = model_of(row)
     plan = plan_of(row, model, inferred)
@@ -95,6 +113,8 @@ def to_case(row: Row, file: str = "", line: int | None = None) -> Case | Skip:
         remats=(remat,) if remat else planners_order(model),
         measured=_measured(row),
         groups=_groups(row, model),
+        counted=_counted(row, model),
+        line=line,
         inferred=tuple(inferred),
         release=release_of(row),
     )
@@ -114,7 +134,7 @@ def _unusable(row: Row) -> str:
         return "no step time can be had from what the source states"
     absent = missing(row["model"])
     if absent:
-        return f"the model's {', '.join(absent)} are not stated"
+        return f"the model's {', '.join(absent)} {'is' if len(absent) == 1 else 'are'} not stated"
     if not row.get("n_chips"):
         return "the number of chips is not stated"
     if not (row.get("tokens_per_step") or row.get("global_batch")):
@@ -127,7 +147,16 @@ def _measured(row: Row) -> Measured:
     return Measured(
         step_time_s=float(row["scored_step_time_s"]),
         memory_bytes=float(memory) * 1e9 if memory else None,
+        tflops_per_chip=stated_tflops(row),
     )
+
+
+def _counted(row: Row, model: Model) -> tuple[str, float | None]:
+    """The source's convention in words, and this model's FLOPs of a token by it."""
+    convention = convention_of(row)
+    if convention is None:
+        return "", None
+    return str(convention), flops_per_token(model, int(row["model"]["seq_len"]), convention)
 
 
 def _groups(row: Row, model: Model) -> tuple[str, ...]:

@@ -4,7 +4,8 @@ from __future__ import annotations
 
 import functools
 import itertools
-from collections.abc import Iterable
+import math
+from collections.abc import Iterable, Mapping
 from dataclasses import asdict, dataclass, replace
 from importlib import resources
 from pathlib import Path
@@ -19,6 +20,7 @@ from chipshift.machines.machine import Machine
 from chipshift.machines.names import parse_machine
 from chipshift.validate.baseline import Baseline
 from chipshift.validate.case import Case, Predict, Prediction, Skip
+from chipshift.validate.files import text_of
 from chipshift.validate.records import read_records
 from chipshift.validate.score import (
     MEASURES,
@@ -28,12 +30,11 @@ from chipshift.validate.score import (
     groupings,
     headline,
     ratios,
+    special,
     summary,
 )
+from chipshift.validate.seen import Seen
 from chipshift.validate.sweep import read_sweep
-
-LINE_LIMIT = 1_000_000
-"""Characters of a first line that are looked at to tell the format."""
 
 
 def read_data(path: Path) -> list[Case | Skip]:
@@ -46,13 +47,8 @@ def read_data(path: Path) -> list[Case | Skip]:
         raise InputError(f"{path} is a folder; expected measured runs, .jsonl or .csv")
     if not path.is_file():
         raise InputError(f"{path}: no such file (expected measured runs, .jsonl or .csv)")
-    try:
-        with path.open(encoding="utf8") as file:
-            first = file.readline(LINE_LIMIT)
-    except (OSError, UnicodeDecodeError) as error:
-        why = getattr(error, "strerror", None) or "not UTF-8 text"
-        raise InputError(f"{path}: cannot be read ({why})") from None
-    if first.lstrip().startswith("{"):
+    first = text_of(path).lstrip().partition("\n")[0]
+    if first.startswith("{"):
         return read_records(path)
     if "," in first:
         return read_sweep(path)
@@ -111,6 +107,8 @@ def predict_case(case: Case, predict: Predict) -> Scored:
             break
     if found is None:
         raise InputError(f"{case.id}: no rematerialisation to try")
+    if not 0 < found.step_time_s < math.inf:
+        raise InputError(f"{case.id}: no step time comes of its sizes")
     return compare(case, found, remat)
 
 
@@ -120,6 +118,8 @@ class Report:
 
     Attributes:
         baseline: the naive estimate's errors on the same headline rows, by chip.
+        baseline_group: and on those of each special group.
+        seen: of each scored row, whether the constants were fitted on it.
     """
 
     rows: int
@@ -127,7 +127,14 @@ class Report:
     skipped: list[Skip]
     by: dict[str, dict[str, Summary]]
     baseline: dict[str, Summary]
+    baseline_group: dict[str, Summary]
     ratios: list[dict[str, Any]]
+    seen: tuple[bool, ...]
+
+    @property
+    def unseen(self) -> list[Scored]:
+        """Scored rows that no constant was fitted on."""
+        return [row for row, seen in zip(self.scored, self.seen, strict=True) if not seen]
 
 
 def run(
@@ -145,33 +152,56 @@ def run(
         try:
             scored.append(predict_case(row, predict))
         except (InputError, KeyError) as error:
-            skipped.append(Skip(row.id, str(error.args[0])))
+            skipped.append(Skip(row.id, str(error.args[0]), row.line))
+    counted = headline(scored, everything=everything)
+    apart = special(scored, everything=everything)
     return Report(
         rows=count,
         scored=scored,
         skipped=skipped,
         by=groupings(scored, everything=everything),
-        baseline=naive([row.case for row in headline(scored, everything=everything)]),
+        baseline=naive({chip: [row.case for row in counted if row.case.chip == chip]
+                        for chip in sorted({row.case.chip for row in counted})}),
+        baseline_group=naive({name: [row.case for row in of] for name, of in apart.items()}),
         ratios=ratios(scored),
-    )
+        seen=tuple(row.case in _seen() for row in scored),
+    )  # fmt: skip
+
+
+@functools.cache
+def _carried_cases() -> tuple[Case, ...]:
+    names = ("measured_training.jsonl", "nanotron_h100_sweep.csv")
+    rows = itertools.chain.from_iterable(read_data(carried(name)) for name in names)
+    return tuple(row for row in rows if isinstance(row, Case))
 
 
 @functools.cache
 def _carried_baseline() -> Baseline:
-    rows = read_records(carried("measured_training.jsonl"))
-    return Baseline(row for row in rows if isinstance(row, Case))
+    return Baseline(_carried_cases())
 
 
-def naive(cases: Iterable[Case]) -> dict[str, Summary]:
-    """Errors of the naive baseline by chip: fitted on the carried runs, own model left out."""
-    errors: dict[str, list[float]] = {}
-    for case in cases:
-        if case.task == "sweep" or not case.measured.step_time_s:
-            continue
-        guess = _carried_baseline().step_time_s(case)
-        if guess:
-            errors.setdefault(case.chip, []).append(guess / case.measured.step_time_s - 1)
-    return {chip: summary(found) for chip, found in errors.items()}
+@functools.cache
+def _seen() -> Seen:
+    return Seen(_carried_cases())
+
+
+def naive(groups: Mapping[str, Iterable[Case]]) -> dict[str, Summary]:
+    """Errors of the naive baseline by group: fitted on the carried runs, own model left out.
+
+    The sweep has none: its plans are bad on purpose, and no rate is typical of them.
+    """
+    out = {}
+    for name, cases in groups.items():
+        errors = []
+        for case in cases:
+            if case.task == "sweep" or not case.measured.step_time_s:
+                continue
+            guess = _carried_baseline().step_time_s(case)
+            if guess:
+                errors.append(guess / case.measured.step_time_s - 1)
+        if errors:
+            out[name] = summary(errors)
+    return out
 
 
 def to_json(report: Report, cross: dict[str, Summary] | None = None) -> dict[str, Any]:
@@ -184,25 +214,35 @@ def to_json(report: Report, cross: dict[str, Summary] | None = None) -> dict[str
         "schema": "chipshift/validate/1",
         "rows": report.rows,
         "scored": len(report.scored),
+        "fitted_on": sum(report.seen),
         "skipped": [asdict(skip) for skip in report.skipped],
         "by": {name: table(group) for name, group in report.by.items()},
         "baseline": table(report.baseline),
+        "baseline_group": table(report.baseline_group),
         "cross": table(cross or {}),
         "ratios": report.ratios,
-        "records": [_record(row) for row in report.scored],
+        "records": [_record(*one) for one in zip(report.scored, report.seen, strict=True)],
     }
 
 
-def _record(row: Scored) -> dict[str, Any]:
+def _record(row: Scored, seen: bool) -> dict[str, Any]:
     c, m, p = row.case, row.case.measured, row.predicted
+    rate = c.tflops_per_chip(p.step_time_s)
     return {
         "id": c.id,
         "chip": c.chip,
         "stack": c.stack,
         "model": c.model,
         "remat": row.remat,
-        "predicted": {**{name: getattr(p, name) for name in MEASURES}, "fits": p.fits},
-        "measured": {**{name: getattr(m, name) for name in MEASURES}, "oom": m.oom},
-        "rel_error": {name: row.error.get(name) for name in MEASURES},
+        "flop_convention": c.counted[0] or None,
+        "fitted_on": seen,
+        "predicted": {
+            **{name: getattr(p, name) for name in MEASURES}, "fits": p.fits, "tflops_per_chip": rate
+        },
+        "measured": {
+            **{name: getattr(m, name) for name in MEASURES}, "oom": m.oom,
+            "tflops_per_chip": m.tflops_per_chip,
+        },
+        "rel_error": {name: row.error.get(name) for name in (*MEASURES, "tflops_per_chip")},
         "inferred": [{"what": w, "value": v, "why": why} for w, v, why in c.inferred],
-    }
+    }  # fmt: skip

@@ -68,16 +68,24 @@ def compare(case: Case, predicted: Prediction, remat: str) -> Scored:
         truth = getattr(case.measured, name)
         if truth:
             errors[name] = getattr(predicted, name) / truth - 1
+    rate, stated = case.tflops_per_chip(predicted.step_time_s), case.measured.tflops_per_chip
+    if rate and stated:
+        errors["tflops_per_chip"] = rate / stated - 1
     return Scored(case, predicted, remat, errors)
 
 
-def by(rows: Iterable[Scored], key: Callable[[Case], Iterable[str]]) -> dict[str, Summary]:
-    """Summaries of the step-time errors of each group that ``key`` names, largest group first."""
+def by(
+    rows: Iterable[Scored],
+    key: Callable[[Case], Iterable[str]],
+    measure: str = "step_time_s",
+) -> dict[str, Summary]:
+    """Summaries of a measure's errors in each group that ``key`` names, largest group first."""
     groups: dict[str, list[float]] = defaultdict(list)
     for row in rows:
-        if row.step_error is not None:
+        error = row.error.get(measure)
+        if error is not None:
             for name in key(row.case):
-                groups[name].append(row.step_error)
+                groups[name].append(error)
     ordered = sorted(groups.items(), key=lambda item: (-len(item[1]), item[0]))
     return {name: summary(errors) for name, errors in ordered}
 
@@ -88,7 +96,6 @@ GROUPINGS: dict[str, Callable[[Case], Iterable[str]]] = {
     "chip_framework": lambda c: (f"{c.chip} {c.stack}",),
     "source": lambda c: (c.publisher,),
     "task": lambda c: (c.task,),
-    "group": lambda c: c.groups,
     "model": lambda c: (f"{c.chip} {c.model}",),
 }
 
@@ -108,12 +115,59 @@ def headline(rows: Iterable[Scored], *, everything: bool = False) -> list[Scored
 
 
 def groupings(rows: list[Scored], *, everything: bool = False) -> dict[str, dict[str, Summary]]:
-    """Every grouping; the chip's is of the headline rows."""
+    """Every grouping; the chip's is of the headline rows.
+
+    All are of step times but ``chip_tflops``: TFLOP/s in each source's own FLOP convention.
+    """
     counted = headline(rows, everything=everything)
-    return {
-        name: by(rows if name in ("task", "source", "group") else counted, key)
+    found = {
+        name: by(rows if name in ("task", "source") else counted, key)
         for name, key in GROUPINGS.items()
     }
+    apart = special(rows, everything=everything)
+    found["group"] = {name: summary([_error(row) for row in of]) for name, of in apart.items()}
+    return found | {"chip_tflops": by(counted, GROUPINGS["chip"], "tflops_per_chip")}
+
+
+def _error(row: Scored) -> float:
+    return row.error["step_time_s"]
+
+
+BAD = 1.5
+"""A plan is called bad where a token takes at least so many times the chip-seconds of the best
+measured run of its model, chip, precision, length and number of chips."""
+
+
+def special(rows: Iterable[Scored], *, everything: bool = False) -> dict[str, list[Scored]]:
+    """The timed runs of each special group (MoE, 8 bits, long sequences, bad plans ...).
+
+    Of the headline rows, and of the sweep's beside them; the largest group first.
+    """
+    found = list(rows)
+    swept = [row for row in found if row.case.task == "sweep"]
+    counted = dict.fromkeys(map(id, headline(found, everything=everything) + swept))
+    timed = [row for row in found if id(row) in counted and row.step_error is not None]
+    groups: dict[str, list[Scored]] = defaultdict(list)
+    for row in timed:
+        for name in row.case.groups:
+            groups[name].append(row)
+    for members in _alike(timed).values():
+        least = min(map(_measured_cost, members))
+        slow = [row for row in members if _measured_cost(row) >= BAD * least]
+        for row in slow:
+            groups["sweep_bad_plan" if row.case.task == "sweep" else "bad_plan"].append(row)
+    return dict(sorted(groups.items(), key=lambda item: (-len(item[1]), item[0])))
+
+
+def _alike(rows: Iterable[Scored]) -> dict[tuple[Any, ...], list[Scored]]:
+    """Timed runs of one model, chip, stack, precision, number of chips and length."""
+    groups: dict[tuple[Any, ...], list[Scored]] = defaultdict(list)
+    for row in rows:
+        if row.case.measured.step_time_s:
+            c = row.case
+            key = (c.model, c.chip, c.stack, c.precision, c.chips, c.job.seq_len.value)
+            groups[key].append(row)
+    return groups
 
 
 def ratios(rows: Iterable[Scored]) -> list[dict[str, Any]]:
@@ -189,20 +243,16 @@ def verdicts(rows: Iterable[Scored]) -> Verdicts | None:
 
 
 def ordering(rows: Iterable[Scored]) -> Summary | None:
-    """How much slower the plan predicted fastest ran than the fastest measured one.
+    """How much slower the plan that a planner prefers ran than the fastest measured one.
 
-    One number for each model, chip, stack, precision, batch and number of chips with at least two
-    measured plans.
+    It prefers the fastest of those that it says fit, of all where it says so of none. One number
+    for each model, chip, stack, precision, length and number of chips with at least two measured
+    plans.
     """
-    groups: dict[tuple[Any, ...], list[Scored]] = defaultdict(list)
-    for row in rows:
-        if row.case.measured.step_time_s:
-            c = row.case
-            key = (c.model, c.chip, c.stack, c.precision, c.chips, c.job.seq_len.value)
-            groups[key].append(row)
     losses = []
-    for members in groups.values():
+    for members in _alike(rows).values():
         if len({m.case.plan for m in members}) >= 2:
-            chosen = min(members, key=_predicted_cost)
+            fitting = [m for m in members if m.predicted.fits] or members
+            chosen = min(fitting, key=_predicted_cost)
             losses.append(_measured_cost(chosen) / min(map(_measured_cost, members)) - 1)
     return summary(losses) if losses else None
