@@ -14,6 +14,7 @@ from dataclasses import dataclass, field
 from chipshift.jobs.context import Context
 from chipshift.jobs.draft import Draft
 from chipshift.jobs.job import Given, Understood
+from chipshift.jobs.scheduler import directives, gpus_per_node, options_of, set_by_scheduler
 from chipshift.jobs.settings import Setting, as_integer
 from chipshift.jobs.shell.found import Command, Resolved
 from chipshift.jobs.shell.lex import CLOSE, OPEN
@@ -21,9 +22,6 @@ from chipshift.jobs.shell.loops import UNKNOWN
 from chipshift.jobs.shell.resolve import ARGUMENTS, resolve
 from chipshift.jobs.shell.values import Environment, Field
 from chipshift.jobs.source import Source
-
-_DIRECTIVE = re.compile(r"^[ \t]*#(?:SBATCH|PBS|BSUB)[ \t]+(.*)$")
-_GRES = re.compile(r"gpu(?::([A-Za-z0-9_.-]+?))?:(\d{1,4})\b|^(?:([A-Za-z][\w.-]*):)?(\d{1,4})$")
 
 NODES = ("nnodes", "num_nodes", "nodes", "n_nodes", "num_machines", "N", "num-nodes")
 PER_NODE = (
@@ -79,19 +77,15 @@ class Launch:
 
 def read_launch(source: Source, context: Context) -> Launch:
     """Resolve a script with what its scheduler directives say."""
-    options: dict[str, Field] = {}
-    for number, line in enumerate(source.text.split("\n"), start=1):
-        if match := _DIRECTIVE.match(line):
-            words = [Field(word, number) for word in match.group(1).split("#")[0].split()]
-            options.update(_options(words))
+    options = directives(source.text)
     fixed = context.overrides.given
-    found = resolve(source.text, source.path, fixed, _slurm(options), context.texts())
+    found = resolve(source.text, source.path, fixed, set_by_scheduler(options), context.texts())
     context.overrides.used |= found.environment.used_fixed
     context.consumed |= found.sourced
     launch = Launch(found, options)
     for command in found.commands:
         words = launcher_words(command)
-        options = _options(words)
+        options = options_of(words)
         if "devices" in options and any(one.plain in ("lightning", "fabric") for one in words[:2]):
             options.setdefault("gpus-per-node", options["devices"])  # lightning run --devices=8
         launch.options = {**options, **launch.options}
@@ -113,29 +107,6 @@ def _included(options: Mapping[str, Field]) -> dict[str, Field]:
     found = {"nnodes": Field(str(len(hosts)), named.line, named.soft)}
     if len(counts) == 1 and counts != {0}:  # a host alone, or ``localhost:``, gives all it has
         found["num_gpus"] = Field(str(counts.pop()), named.line, named.soft)
-    return found
-
-
-def _options(words: Iterable[Field]) -> dict[str, Field]:
-    """``--name value``, ``--name=value``, ``-N 4`` and ``-N4`` of a launcher."""
-    found: dict[str, Field] = {}
-    name = ""
-    for word in words:
-        plain = word.plain
-        match = re.match(r"--?([A-Za-z][\w-]*)(?:=(.*))?$", plain, re.S)
-        short = re.match(r"-([Nn])(\d+)$", plain)
-        if short:
-            found[short.group(1)] = Field(short.group(2), word.line, word.soft)
-            name = ""
-        elif match and match.group(2) is not None:
-            text = word.text.partition("=")[2]
-            found[match.group(1)] = Field(text, word.line, word.soft)
-            name = ""
-        elif match:
-            name = match.group(1)
-        elif name:
-            found[name] = word
-            name = ""
     return found
 
 
@@ -179,38 +150,6 @@ def _is_module(words: list[Field], at: int) -> bool:
     return bool(following) and not following.startswith(("torch.distributed", "accelerate."))
 
 
-def _slurm(options: Mapping[str, Field]) -> dict[str, Field]:
-    """Variables that Slurm sets in the job."""
-    variables: dict[str, Field] = {}
-    nodes = options.get("nodes") or options.get("N")
-    if nodes is not None:
-        nodes = Field(nodes.text.split("-")[0], nodes.line, nodes.soft)
-        for name in ("SLURM_NNODES", "SLURM_JOB_NUM_NODES"):
-            variables[name] = nodes
-    tasks = options.get("ntasks-per-node")
-    if tasks is not None:
-        variables["SLURM_NTASKS_PER_NODE"] = tasks
-    if (gpus := gpus_per_node(options)) is not None:
-        variables["SLURM_GPUS_PER_NODE"] = variables["SLURM_GPUS_ON_NODE"] = gpus
-    total = options.get("ntasks") or options.get("n")
-    if total is None and nodes is not None and tasks is not None:
-        count = (as_integer(nodes.plain) or 0) * (as_integer(tasks.plain) or 0)
-        total = Field(str(count), nodes.line) if count else None
-    if total is not None:
-        variables["SLURM_NTASKS"] = variables["SLURM_NPROCS"] = total
-    return variables
-
-
-def gpus_per_node(options: Mapping[str, Field]) -> Field | None:
-    """From ``--gpus-per-node=8``, ``--gres=gpu:h100:8`` and their like."""
-    for name in ("gpus-per-node", "gres"):
-        value = options.get(name)
-        match = _GRES.search(value.plain) if value is not None else None
-        if value is not None and match:
-            return Field(match.group(2) or match.group(4), value.line, value.soft)
-    return None
-
-
 def chip_of(options: Mapping[str, Field]) -> tuple[str, Field] | None:
     """The chip that a gres, constraint or partition names."""
     for name in ("gres", "gpus-per-node", "gpus", "constraint", "C", "partition", "p"):
@@ -240,7 +179,9 @@ def put_machine(draft: Draft, launch: Launch, world: Field | None = None) -> Non
         standalone = "standalone" in options or not any("rdzv" in o for o in options)
         if standalone and "nproc" in "".join(options):
             draft.assume("nodes", 1, "the launcher's default of one node")
-    if nodes is None or each is None:
+    if nodes is None and _one_task(options) and each is not None and not world:
+        draft.assume("nodes", 1, "one task takes one node")
+    elif nodes is None or each is None:
         _put_count(draft, "devices", total)
     if found := chip_of(options):
         chip, value = found
@@ -248,6 +189,13 @@ def put_machine(draft: Draft, launch: Launch, world: Field | None = None) -> Non
         draft.understood.append(
             Understood("gres or constraint", value.shown, draft.file, value.line, f"chip {chip}")
         )
+
+
+def _one_task(options: Mapping[str, Field]) -> bool:
+    """``--ntasks=1``: the program starts its own processes, one for each device of the node."""
+    counts = [options[name].plain for name in TOTAL if name in options]
+    named = options.get("ntasks") or options.get("n")
+    return named is not None and counts == ["1"]
 
 
 OWN_COUNT = ("gpu", "auto", "cpu")

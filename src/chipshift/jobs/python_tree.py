@@ -15,6 +15,7 @@ from chipshift.jobs.python_values import Absent as Absent
 from chipshift.jobs.python_values import Call as Call
 from chipshift.jobs.python_values import Module as Module
 from chipshift.jobs.python_values import Unknown as Unknown
+from chipshift.jobs.python_values import Variable as Variable
 from chipshift.jobs.python_values import dotted as dotted
 from chipshift.jobs.python_values import evaluate as evaluate
 from chipshift.jobs.settings import Setting

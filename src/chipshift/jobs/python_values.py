@@ -45,6 +45,14 @@ class Absent(Unknown):
     """An argument that a command line may give and that is None where it does not."""
 
 
+class Variable(Unknown):
+    """``$NAME``: a variable of the environment that has no default and that nothing sets."""
+
+    @property
+    def names(self) -> tuple[str, ...]:
+        return (self.removeprefix("$"),)
+
+
 @dataclass(frozen=True)
 class Call:
     """A call: dotted name of what is called, keyword arguments, positional ones, lines."""
@@ -169,6 +177,8 @@ def _known_call(node: ast.Call, module: Module, depth: int) -> Any:
         return int(value) if cut else value  # towards zero, as Python does
     if (name in ENVIRONMENT or _HELPER.fullmatch(name)) and len(node.args) == 2:
         return evaluate(node.args[1], module, depth + 1)
+    if name in ENVIRONMENT and len(node.args) == 1 and isinstance(node.args[0], ast.Constant):
+        return Variable(f"${node.args[0].value!s}")
     return Unknown(f"{name or 'call'}()")
 
 
@@ -186,7 +196,9 @@ def _joined(node: ast.BoolOp, module: Module, depth: int) -> Any:
 
 
 def _entry(node: ast.Subscript, module: Module, depth: int) -> Any:
-    """``TABLE["8b"]`` of a table that is written out."""
+    """``TABLE["8b"]`` of a table that is written out, ``os.environ["NNODES"]``."""
+    if dotted(node.value) in ("os.environ", "environ") and isinstance(node.slice, ast.Constant):
+        return Variable(f"${node.slice.value!s}")
     table, key = (evaluate(one, module, depth + 1) for one in (node.value, node.slice))
     if not isinstance(key, Unknown):
         if isinstance(table, dict) and str(key) in table:

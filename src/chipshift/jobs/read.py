@@ -11,6 +11,7 @@ from chipshift.errors import InputError
 from chipshift.jobs.complete import complete
 from chipshift.jobs.context import Context
 from chipshift.jobs.draft import Draft, join
+from chipshift.jobs.environment import with_environment
 from chipshift.jobs.job import Given, Ignored, TrainJob
 from chipshift.jobs.overrides import Overrides
 from chipshift.jobs.readers.bridge_script import starts_bridge
@@ -49,8 +50,8 @@ def read_job(
 
 
 def _read(paths: Sequence[str], model: str | Model | None, overrides: dict[str, str]) -> TrainJob:
-    sources = [load(path) for path in paths]
     laid = Overrides(overrides)
+    sources = [with_environment(load(path), laid) for path in paths]
     named = named_model(model) if isinstance(model, str) else model
     told = stated_model(laid, _unknown_config(sources)) if named is None else None
     named = named or told

@@ -58,7 +58,7 @@ _LIGHTNING_COMMAND = re.compile(
 )
 _LAUNCH = re.compile(
     r"\A\s*#!.*\b(?:ba|z|k|da)?sh\b|^[ \t]*#SBATCH|"
-    r"^[ \t]*(?:\w+=\S*[ \t]+)*(?:"
+    r"^[ \t]*(?:\w+=\S*[ \t]+)*(?:(?:nohup|exec|time)[ \t]+)*(?:/[\w./-]*/)?(?:"
     r"(?:srun|torchrun|mpirun|accelerate|deepspeed|tune|axolotl|composer|llamafactory-cli)\b|"
     r"(?:lightning|fabric)[ \t]+run\b|"
     r"python3?[ \t].*-m[ \t]+(?:torch\.distributed\.|accelerate\.commands\.launch\b))",
@@ -179,8 +179,8 @@ def _json(text: str) -> str:
 
 def _toml(text: str) -> str:
     """``native`` or ``torchtitan`` when the text looks like TOML, else ""."""
-    if _IMPORTS.search(text):
-        return ""
+    if _IMPORTS.search(text) or _SHEBANG.match(text):
+        return ""  # a script may write such a file, as a here-document
     tables = {name.split(".")[0].strip("\"'") for name in _TABLE.findall(text)}
     keys = {match.split("=")[0].strip().split(".")[0] for match in _TOML_PAIR.findall(text)}
     if "chipshift" in keys:

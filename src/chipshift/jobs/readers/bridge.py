@@ -16,7 +16,7 @@ from chipshift.errors import InputError, slipped
 from chipshift.jobs import python_tree
 from chipshift.jobs.context import Context
 from chipshift.jobs.draft import DEGREES, Draft
-from chipshift.jobs.job import Assumed, Given
+from chipshift.jobs.job import Assumed, Given, Ignored
 from chipshift.jobs.launch import CHIPS
 from chipshift.jobs.overrides import typed
 from chipshift.jobs.readers.bridge_classes import model_of_class
@@ -65,6 +65,8 @@ class _Found:
         model: words that name the model; ``recipe``: NeMo's recipe that was called;
             ``library``: the row of either library.
         untold: fields last set to what only a run could tell.
+        exact: a mixed precision was named; ``reduced``: what DDP's own configuration says of the
+            dtype in which gradients are reduced.
     """
 
     draft: Draft
@@ -76,6 +78,8 @@ class _Found:
     library: LibraryRecipe | None = None
     named: bool = False
     untold: dict[str, Setting] = field(default_factory=dict)
+    exact: bool = False
+    reduced: Setting | None = None
 
 
 def read_recipe(source: Source, context: Context) -> Draft:
@@ -98,6 +102,7 @@ def read_recipe(source: Source, context: Context) -> Draft:
     for path, setting in overrides_beside(context).items():
         if not of_teacher(path, made):
             _assigned(found, Assigned(path, setting))
+    _reduced(found)
     settings = found.settings
     named = settings.get("recompute-modules")
     if named is not None and "recompute-granularity" not in settings:
@@ -160,6 +165,7 @@ def _called(found: _Found, call: python_tree.Call, module: python_tree.Module, i
     elif _MODEL.match(last) and ("config" in last or "recipe" in last):
         found.model = found.model or last
     elif last == "_perf_precision" or last.endswith(("mixed_precision", "bf16_mixed")):
+        found.exact = True
         words = str(call.arguments[0]) if call.arguments else last
         put_precision(settings, words, Setting(words, draft.file, call.line))
         if last == "_perf_precision":  # the library's, of its benchmarks
@@ -320,19 +326,21 @@ def _keep(found: _Found, key: str, setting: Setting, path: str) -> None:
         found.nodes[key] = setting
     elif isinstance(value, python_tree.Unknown):
         if key in ("mixed_precision", "precision_config", "plugins") and _PRECISION.search(value):
+            found.exact = True
             put_precision(settings, str(value), setting)
         elif (argument_of(key) and not key.endswith(SHORT)) or key in SHAPE:
             found.untold[key] = setting
-    elif key == "grad_reduce_in_fp32":  # else in the dtype of the weights
-        settings.pop("grad-reduce-in-bf16", None)
-        if value is False:
-            settings["grad-reduce-in-bf16"] = Setting(True, setting.file, setting.line)
+    elif key == "grad_reduce_in_fp32" and _OF_DDP.search(path):
+        found.reduced = setting
+    elif key == "grad_reduce_in_fp32":
+        _put_reduced(settings, setting)
     elif key == "use_mcore_fsdp" and value is True:
         settings["use-megatron-fsdp"] = setting
         settings["data-parallel-sharding-strategy"] = Setting(
             "optim_grads_params", setting.file, setting.line
         )
     elif key in ("mixed_precision", "precision_config", "compute_dtype") and isinstance(value, str):
+        found.exact = True
         put_precision(settings, value, setting)
     elif key in SHAPE:
         put_shape(settings, key, setting)
@@ -340,6 +348,34 @@ def _keep(found: _Found, key: str, setting: Setting, path: str) -> None:
         if value is None or value is False:  # a library's own setting taken back
             settings.pop(argument_of(key), None)
         pass_on(settings, key, setting)
+
+
+_OF_DDP = re.compile(r"(?:^|\.)(?:ddp|ddp_config|DistributedDataParallelConfig)\.\w+$")
+
+
+def _put_reduced(settings: dict[str, Setting], setting: Setting) -> None:
+    """Gradients are reduced in fp32, else in the dtype of the weights."""
+    settings.pop("grad-reduce-in-bf16", None)
+    if setting.value is False:
+        settings["grad-reduce-in-bf16"] = Setting(True, setting.file, setting.line)
+
+
+def _reduced(found: _Found) -> None:
+    """DDP's own word holds where no mixed precision is named: that one's is written over it.
+
+    Source: NVIDIA, Megatron-Bridge, training/config.py (runtime_config_update) and
+    training/mixed_precision.py (update_config_with_precision_overrides), 2026-08; NeMo 2.6,
+    lightning/pytorch/strategies/megatron_strategy.py, 2025-09.
+    """
+    setting = found.reduced
+    if setting is None:
+        return
+    if found.exact or found.library is not None:
+        why = "the mixed precision's own is written over it"
+        where = ("ddp.grad_reduce_in_fp32", setting.file, setting.line)
+        found.draft.ignored.append(Ignored(*where, False, why))
+    else:
+        _put_reduced(found.settings, setting)
 
 
 def _recipe_model(draft: Draft, context: Context, settings: dict[str, Setting], words: str) -> None:

@@ -265,7 +265,8 @@ def _call(walk: Walk, frame: _Frame, node: ast.Call, into: str) -> Any:
             return _enter(walk, frame, script, function, node, into)
     _note(walk, frame, node, name, into)
     value = evaluate(node, frame.names)
-    return value if not isinstance(value, Unknown) else Unknown(f"{name or 'call'}()")
+    told = not isinstance(value, Unknown) or isinstance(value, python_tree.Variable)
+    return value if told else Unknown(f"{name or 'call'}()")
 
 
 def _function(walk: Walk, frame: _Frame, name: str) -> tuple[Script, ast.FunctionDef] | None:

@@ -76,24 +76,12 @@ def read(source: Source, context: Context) -> Draft:
     draft.put("stack", Given("levanter", source.path))
     if not context.model_named:
         _model(sheet, context)
-    draft.put(
-        "seq_len",
-        sheet.integer(
-            "max_train_length",
-            "train_seq_len",
-            "model.seq_len",
-            "model.max_seq_len",
-            "max_seq_len",
-            into="length",
-        ),
-    )
-    family = str(getattr(sheet.settings.get("model.type"), "value", "gpt2"))
-    draft.assume("seq_len", 1024 if family.startswith("gpt2") else 2048, "Levanter's default")
+    _length(sheet)
     _batch(sheet)
     _axes(sheet)
     _precision(sheet)
     again = sheet.raw("model.gradient_checkpointing")
-    if again is not None:
+    if again is not None and not _of_checkpoint(sheet):
         sheet.record(*again, "rematerialisation")
         text = str(again[1].value).lower()
         remat = (
@@ -119,6 +107,41 @@ def read(source: Source, context: Context) -> Draft:
     return draft
 
 
+RUN_LENGTH = ("max_train_length", "train_seq_len", "max_tune_length", "max_seq_len")
+MODEL_LENGTH = ("model.seq_len", "model.max_seq_len")
+
+
+def _length(sheet: Sheet) -> None:
+    """The run's own length, the model's otherwise, which is the checkpoint's where that is taken.
+
+    Source: Levanter, main/train_lm.py (``use_hf_model_config`` replaces the model's configuration)
+    and main/lora_lm.py, 2023 to 2026: ``from_hf_config`` takes ``max_position_embeddings``.
+    """
+    draft, settings = sheet.draft, sheet.settings
+    taken = _of_checkpoint(sheet)
+    keys = RUN_LENGTH if taken else (*RUN_LENGTH[:-1], *MODEL_LENGTH, RUN_LENGTH[-1])
+    draft.put("seq_len", sheet.integer(*keys, into="length"))
+    if not taken:
+        family = str(getattr(settings.get("model.type"), "value", "gpt2"))
+        draft.assume("seq_len", 1024 if family.startswith("gpt2") else 2048, "Levanter's default")
+        return
+    why = "use_hf_model_config takes the checkpoint's in its place"
+    sheet.ignore(MODEL_LENGTH, True, f"{why}; train_seq_len would be the run's own")
+    sheet.ignore(("model.*",), False, why)
+    model = draft.get("model")
+    if model is not None and model.max_positions:
+        why = "the checkpoint's max_position_embeddings, as no train_seq_len is given"
+        draft.assume("seq_len", model.max_positions, why)
+
+
+def _of_checkpoint(sheet: Sheet) -> bool:
+    """Whether the model's configuration is that of the hub's checkpoint that it starts from."""
+    start = getattr(sheet.settings.get("initialize_from_hf"), "value", None)
+    takes = as_boolean(getattr(sheet.settings.get("use_hf_model_config"), "value", None)) is True
+    named = isinstance(start, str) and as_boolean(start) is None
+    return named and (takes or not any(key.startswith("model.") for key in sheet.settings))
+
+
 def _batch(sheet: Sheet) -> None:
     """A number; a schedule of steps and numbers, whose last is taken; -1: as many as fit at once.
 
@@ -142,17 +165,15 @@ def _model(sheet: Sheet, context: Context) -> None:
     draft = sheet.draft
     kind = sheet.text("model.type", into="kind of model")
     family = (kind.value if kind else "gpt2").lower()
-    use_hub = sheet.boolean("use_hf_model_config", into="the hub's config")
+    sheet.boolean("use_hf_model_config", into="the hub's config")
     hub = (
         *("initialize_from_hf", "model.reference_checkpoint", "data.tokenizer", "tokenizer"),
         "model_name_or_path",
     )
-    shaped = any(key.startswith("model.") for key in sheet.settings)
     start = getattr(sheet.settings.get(hub[0]), "value", None)
     named = isinstance(start, str) and as_boolean(start) is None
     _adapters(sheet)
-    takes = use_hub is not None and use_hub.value
-    if named and (takes or not shaped):
+    if _of_checkpoint(sheet):
         put_model(sheet, context, *hub[:1])
         return  # the shape is the checkpoint's, known here or not
     vocabulary = Draft(draft.file, "levanter")

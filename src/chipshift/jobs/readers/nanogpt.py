@@ -16,9 +16,10 @@ from chipshift.jobs.draft import Draft
 from chipshift.jobs.dtypes import dtype_of
 from chipshift.jobs.job import Given
 from chipshift.jobs.python_tree import Unknown
+from chipshift.jobs.readers.hf_args import put_model_named
 from chipshift.jobs.readers.nanogpt_forks import fork_shape
 from chipshift.jobs.readers.optimizer_name import put_optimizer_named
-from chipshift.jobs.settings import Sheet
+from chipshift.jobs.settings import Setting, Sheet
 from chipshift.jobs.source import Source
 from chipshift.models.model import Layer, Model
 from chipshift.models.preset import preset
@@ -27,7 +28,11 @@ from chipshift.models.preset import preset
 def read(source: Source, context: Context) -> Draft:
     """Read one file; see ``readers/__init__``."""
     draft = Draft(source.path, "nanogpt")
-    settings = dict(python_tree.parse(source).constants)
+    return fill(dict(python_tree.parse(source).constants), draft, context)
+
+
+def fill(settings: dict[str, Setting], draft: Draft, context: Context) -> Draft:
+    """A draft from train.py's keys, wherever they were written."""
     for key in list(context.overrides.given):
         if key in KEYS:
             context.overrides.lay_over(settings, (key,))
@@ -44,7 +49,7 @@ def read(source: Source, context: Context) -> Draft:
     total = batch.value * steps.value
     draft.put("global_batch", Given(total, steps.file, steps.line))
     if not context.model_named and not _elsewhere(sheet):
-        draft.put("model", Given(_model(sheet, length.value), draft.file))
+        draft.put("model", Given(gpt_model(sheet, length.value), draft.file))
     written = settings.get("dtype")
     if written is not None and isinstance(written.value, Unknown) and "bfloat16" in written.value:
         del settings["dtype"]  # train.py's own choice by what the chip has: the default below
@@ -82,7 +87,9 @@ _OTHER_BLOCKS = re.compile(r"mamba|rwkv|hyena|ssm|s4|retnet|gla|delta|lstm", re.
 
 
 def _elsewhere(sheet: Sheet) -> bool:
-    """A fork's model that this file has not: one of another file, or of blocks of another kind."""
+    """A fork's model that this file has not: another file's, a hub's, or of other blocks."""
+    if _from_hub(sheet):
+        return True
     for key, setting in sheet.settings.items():
         if not isinstance(setting.value, str) or isinstance(setting.value, Unknown):
             continue
@@ -97,6 +104,19 @@ def _elsewhere(sheet: Sheet) -> bool:
             sheet.draft.wanted_model = f"a fork's model of {setting.value} blocks"
             return True
     return False
+
+
+def _from_hub(sheet: Sheet) -> bool:
+    """A fork's ``init_from = "/models/Qwen2-0.5B"``: train.py knows GPT-2's weights alone."""
+    start = sheet.settings.get("init_from")
+    text = str(start.value) if start is not None and isinstance(start.value, str) else ""
+    if start is None or not text or re.match(r"gpt2|scratch$|resume$|prev_run$", text):
+        return False
+    if isinstance(start.value, Unknown) or text.endswith((".pt", ".pth", ".bin", ".ckpt")):
+        return False
+    sheet.record("init_from", start, "weights to start from")
+    put_model_named(sheet.draft, text.rstrip("/").rsplit("/", 1)[-1], start)
+    return True
 
 
 QUIET = (
@@ -134,7 +154,7 @@ def _count(sheet: Sheet, key: str, into: str, default: int) -> Given[int]:
     return found or Given(default, sheet.draft.file)
 
 
-def _model(sheet: Sheet, positions: int) -> Model:
+def gpt_model(sheet: Sheet, positions: int) -> Model:
     """GPT-2 as model.py has it: head tied, biases by choice, vocabulary padded to 50304."""
     start = sheet.text("init_from", into="weights to start from")
     if start is not None and start.value.startswith("gpt2"):

@@ -30,6 +30,21 @@ STARCODER2 = {
     "sliding_window_size": "sliding_window",
 }
 """nanotron's keys of StarCoder2 (src/nanotron/config/models_config.py) and its config's."""
+LLAMA_KEYS = frozenset(
+    {
+        *("bos_token_id", "eos_token_id", "pad_token_id", "hidden_act", "hidden_size"),
+        *("initializer_range", "intermediate_size", "max_position_embeddings", "use_cache"),
+        *("num_attention_heads", "num_hidden_layers", "num_key_value_heads", "head_dim"),
+        *("pretraining_tp", "rms_norm_eps", "rope_scaling", "rope_theta", "rope_interleaved"),
+        *("rope_seq_len_interpolation_factor", "tie_word_embeddings", "vocab_size"),
+        *("attention_bias", "z_loss_enabled", "z_loss_coefficient", "lm_head_normalization_factor"),
+        *("no_rope_layer", "sliding_window_size", "flex_attention_mask", "moe_config"),
+        *("is_llama_config", "is_qwen2_config", "is_mistral_config", "is_starcoder2_config"),
+    }
+)
+"""Keys of nanotron's LlamaConfig and of what has the same blocks (models_config.py, 2024 to 2025).
+A kind is taken only where it has every key that the file gives (config.py, ``strict=True``)."""
+
 QUIET = (
     *(
         "general.*",
@@ -135,11 +150,15 @@ def _model(sheet: Sheet) -> None:
     family = next((f for flag, f in FAMILIES.items() if as_boolean(config.get(flag)) is True), "")
     first = next(iter(keys.values()))
     told = [k for k, v in config.items() if k.startswith("is_") and k.endswith("_config") and v]
+    other = next((k for k in config if k not in LLAMA_KEYS and not k.startswith("_")), "")
     if not family and not told and {"hidden_size", "num_hidden_layers"} <= config.keys():
-        family = "llama"
-        draft.note("model", family, "no is_..._config key: nanotron takes its first kind, Llama's")
+        family = "" if other else "llama"
+        if family:
+            why = "no is_..._config key: nanotron takes its first kind that has these, Llama's"
+            draft.note("model", family, why)
     if not family or f"{base}moe_config.num_experts" in keys:
-        kind = told[0] if told and not family else "experts" if family else "no is_llama_config"
+        unlike = f"{other}, which its Llama has not" if other else "no is_llama_config"
+        kind = told[0] if told and not family else "experts" if family else unlike
         draft.wanted_model = f"an architecture that nanotron alone defines ({kind})"
         return
     config = {k: v for k, v in config.items() if not k.startswith("is_")}

@@ -20,7 +20,7 @@ from chipshift.jobs.job import Given, Ignored, Understood
 from chipshift.jobs.python_tree import Call, Module, Unknown
 from chipshift.jobs.readers.config_model import model_of_config
 from chipshift.jobs.readers.hf_args import MODELS
-from chipshift.jobs.settings import Setting
+from chipshift.jobs.settings import Setting, Sheet
 
 _NO_MODEL = re.compile(r"Tokenizer|Processor|FeatureExtractor|GenerationConfig|Peft|Dataset|Metric")
 _NAMING = ("pretrained_model_name_or_path", "model_name_or_path", "model_name", "model_id")
@@ -65,7 +65,33 @@ def put_built_model(draft: Draft, module: Module, context: Context) -> bool:
     """Put the model whose configuration the script builds in place; whether there is one."""
     if context.model_named:
         return False
-    return any(_built(call) and _put_built(draft, call) for call in module.calls)
+    if any(_built(call) and _put_built(draft, call) for call in module.calls):
+        return True
+    return any(_of_nanogpt(call, module) and _put_nanogpt(draft, call) for call in module.calls)
+
+
+NANOGPT = ("n_layer", "n_head", "n_embd", "block_size", "vocab_size", "bias")
+
+
+def _of_nanogpt(call: Call, module: Module) -> bool:
+    """``GPTConfig(n_layer=12, ...)`` of a ``model.py`` beside the script: nanoGPT's."""
+    own = module.origin.get(call.name, "").rsplit(".", 1)[-1] == "model"
+    return call.name == "GPTConfig" and own and {*NANOGPT[:3]} <= call.keywords.keys()
+
+
+def _put_nanogpt(draft: Draft, call: Call) -> bool:
+    """nanoGPT's GPT, with model.py's defaults (biases, 1,024 positions) where nothing is said."""
+    from chipshift.jobs.readers.nanogpt import gpt_model
+
+    if any(isinstance(one.value, Unknown) for one in call.keywords.values()):
+        return False
+    settings = {key: one for key, one in call.keywords.items() if key in NANOGPT}
+    settings.setdefault("bias", Setting(True, draft.file, call.line))
+    sheet = Sheet(settings, draft)
+    length = sheet.integer("block_size", into="longest sequence")
+    model = gpt_model(sheet, length.value if length is not None else 1024)
+    draft.put("model", Given(model, draft.file, call.line))
+    return True
 
 
 def script_model(module: Module, file: str) -> Setting | None:

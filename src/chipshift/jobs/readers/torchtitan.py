@@ -19,7 +19,7 @@ from chipshift.jobs.readers.hf_args import put_model_named
 from chipshift.jobs.readers.optimizer_name import put_optimizer_named
 from chipshift.jobs.readers.torchtitan_command import run_script
 from chipshift.jobs.readers.torchtitan_pipeline import put_pipeline
-from chipshift.jobs.settings import Setting, Sheet, flatten
+from chipshift.jobs.settings import Setting, Sheet, as_integer, flatten
 from chipshift.jobs.source import Source
 from chipshift.jobs.toml_lines import key_lines, parse
 from chipshift.models.model import Model
@@ -38,7 +38,8 @@ FSDP_WHY = (
 def read(source: Source, context: Context) -> Draft:
     """Read one file; see ``readers/__init__``."""
     draft = Draft(source.path, "torchtitan", kv_replicated=False)
-    if re.search(r"--\w+\.\w+|CONFIG_FILE=", source.text) and "[training]" not in source.text:
+    started = re.search(r"--\w+\.\w+|CONFIG_FILE=", source.text)
+    if started and ("[training]" not in source.text or source.text.lstrip().startswith("#!")):
         settings = run_script(source, context, draft)
     else:
         settings = flatten(parse(source), source.path, key_lines(source.text))
@@ -325,7 +326,7 @@ def _flags(sheet: Sheet) -> None:
     )
     sheet.flag("attention_kernel", "model.use_flex_attn", "model.attn_type", "model.attn_mask_type")
     sheet.flag("cpu_offload", "training.enable_cpu_offload")
-    sheet.flag("fault_tolerance", "fault_tolerance.enable")
+    _replica_groups(sheet)
     sheet.flag(
         "custom_code",
         "job.custom_config_module",
@@ -341,6 +342,19 @@ def _flags(sheet: Sheet) -> None:
     if tp is not None and tp.value == 8:
         line = tp.line if isinstance(tp, Given) else None
         draft.flag("node_of_8", "parallelism.tensor_parallel_degree", 8, line)
+
+
+def _replica_groups(sheet: Sheet) -> None:
+    """TorchFT's groups, each started by a command of its own: the numbers are of one.
+
+    Source: PyTorch, torchtitan, docs/torchft.md and job_config.py (FaultTolerance), 2025-12.
+    """
+    key = "fault_tolerance.group_size"
+    groups = sheet.settings.get(key)
+    count = as_integer(groups.value) if groups is not None else None
+    if sheet.flag("fault_tolerance", "fault_tolerance.enable") and count is not None and count > 1:
+        why = f"{count} replica groups average their gradients; the numbers are of one of them"
+        sheet.ignore((key,), True, why)
 
 
 def _ignored(sheet: Sheet) -> None:

@@ -9,7 +9,13 @@ from __future__ import annotations
 from chipshift.errors import InputError
 from chipshift.jobs.context import Context
 from chipshift.jobs.draft import Draft
-from chipshift.jobs.launch import as_settings, put_environment, put_machine, read_launch
+from chipshift.jobs.launch import (
+    Launch,
+    as_settings,
+    put_environment,
+    put_machine,
+    read_launch,
+)
 from chipshift.jobs.settings import Setting, flatten
 from chipshift.jobs.shell.values import Field
 from chipshift.jobs.source import Source
@@ -41,12 +47,20 @@ def run_script(source: Source, context: Context, draft: Draft) -> dict[str, Sett
     path = str(config.value) if config is not None else named.plain if named is not None else ""
     put_machine(draft, launch)
     put_environment(draft, launch)
-    beside = (context.neighbour(path) if path else None) or _only_file(context, draft, path)
+    beside = (context.neighbour(path) if path else None) or _written(launch, source, path)
+    beside = beside or _only_file(context, draft, path)
     if beside is None:
         shown = path or "its config file"
         raise InputError(f"{source.path} runs torchtitan on {shown}; expected that file beside it")
     settings = flatten(parse(beside), beside.path, key_lines(beside.text))
     return settings | best
+
+
+def _written(launch: Launch, source: Source, path: str) -> Source | None:
+    """The job file that the script itself writes with ``cat > FILE <<EOF``."""
+    base = path.rsplit("/", 1)[-1]
+    text = launch.found.environment.files.get(base) if base else None
+    return Source(f"{source.path} ({base})", text) if text is not None else None
 
 
 def _as_in_toml(key: str, setting: Setting) -> tuple[str, Setting]:

@@ -91,6 +91,7 @@ def _chosen(module: Module, context: Context, file: str) -> str:
         for name, scope in module.functions.items()
         if any(call.name.endswith(("Trainer.Config", "TrainingConfig")) for call in scope.calls)
         or any(call.name in module.functions for call in scope.calls)
+        or any(_of_registry(call, module) for call in scope.calls)
     ]
     wanted = context.overrides.variable("recipe")
     if wanted is not None:
@@ -103,6 +104,11 @@ def _chosen(module: Module, context: Context, file: str) -> str:
             f"{file} holds {len(recipes)} configurations ({names} ...); expected --set recipe=NAME"
         )
     return recipes[0]
+
+
+def _of_registry(call: Call, module: Module) -> bool:
+    """A call of another file's configuration, from which this one starts."""
+    return module.origin.get(call.name, "").endswith("config_registry")
 
 
 def _bases(module: Module, name: str) -> list[str]:
@@ -136,9 +142,8 @@ def _refuse_other_file(module: Module, scope: Module, name: str, file: str) -> N
         InputError: naming the other configuration and the module that it is in.
     """
     for call in scope.calls:
-        origin = module.origin.get(call.name, "")
-        if origin.endswith("config_registry"):
-            base = module.imported[call.name]
+        if _of_registry(call, module):
+            origin, base = module.origin[call.name], module.imported[call.name]
             raise InputError(
                 f"{file}:{call.line}: {name} starts from {base} of {origin}, another file; "
                 f"expected that file, with --set recipe={base}"

@@ -20,13 +20,15 @@ from chipshift.jobs.launch import (
     put_machine,
     read_launch,
 )
-from chipshift.jobs.overrides import Overrides, Place
+from chipshift.jobs.overrides import Overrides, Place, typed
 from chipshift.jobs.readers.accelerate_command import launched
 from chipshift.jobs.readers.bridge_scope import is_overrides
 from chipshift.jobs.readers.bridge_script import is_bridge, is_launcher
+from chipshift.jobs.readers.bridge_words import bridge_words
+from chipshift.jobs.readers.nemo_defaults import nemo_defaults
 from chipshift.jobs.readers.preference_keys import put_program
 from chipshift.jobs.recognise import recognise
-from chipshift.jobs.settings import unset_names
+from chipshift.jobs.settings import Setting, unset_names
 from chipshift.jobs.shell.found import Command
 from chipshift.jobs.shell.values import Field
 from chipshift.jobs.source import Source
@@ -104,7 +106,11 @@ def _named(command: Command, launch: Launch, context: Context, file: str) -> lis
         context.overrides.used |= laid.used & set(context.overrides.given)
     starts = [key.split(".", 1)[0] for key in pairs]
     if not found and starts.count("model") > 1 and "trainer" in starts and _of_nemo(names):
-        found.append(_nemo_command(texts, places, context, file))
+        found.append(_nemo_command(command, texts, places, context, file))
+    elif not found and (words := bridge_words(command, context, file)) is not None:
+        found.append(words)
+    elif not found and scripts and {"block_size", "gradient_accumulation_steps"} <= pairs.keys():
+        found.append(_nanogpt_command(pairs, context, file))
     return found
 
 
@@ -125,19 +131,38 @@ def _other_script(source: Source, launch: Launch, context: Context) -> list[Draf
 def _of_nemo(names: list[str]) -> bool:
     """NeMo 1's training programs and NeMo-Aligner's, by their names."""
     program = next((name for name in names if name.endswith(".py")), "")
-    return bool(re.search(r"megatron_\w+\.py$|train_gpt_\w+\.py$", program))
+    trains = re.search(r"megatron_\w+\.py$|train_gpt_\w+\.py$|train_reward_model\.py$", program)
+    return bool(trains) and not re.search(r"_(?:generate|eval|predict|export|merge)", program)
+
+
+def _nanogpt_command(pairs: Mapping[str, tuple[str, int]], context: Context, file: str) -> Draft:
+    """``train.py config/x.py --block_size=1024`` alone: the config that it names was not given."""
+    from chipshift.jobs.readers import nanogpt
+
+    settings = {key: Setting(typed(text), file, line) for key, (text, line) in pairs.items()}
+    draft = nanogpt.fill(settings, Draft(file, "nanogpt"), context)
+    draft.note("settings", "of the command alone", "the config that it names was not given")
+    return draft
 
 
 def _nemo_command(
-    texts: dict[str, str], places: dict[str, Place], context: Context, file: str
+    command: Command,
+    texts: dict[str, str],
+    places: dict[str, Place],
+    context: Context,
+    file: str,
 ) -> Draft:
     """``model.x=1 trainer.y=2`` alone: the YAML under them was not given."""
     from chipshift.jobs.readers import nemo
 
+    own, under = nemo_defaults([word.plain for word in command.words])
+    texts = {**under, **texts}
+    places = {**dict.fromkeys(under, (f"NeMo's {own}", None)), **places}
     laid = Overrides({**texts, **context.overrides.given}, places)
     draft = nemo.read(Source(file, "model: {}\n"), replace(context, overrides=laid))
     context.overrides.used |= laid.used & set(context.overrides.given)
-    draft.note("settings", "of the command alone", "the program's YAML was not given")
+    why = f"NeMo's {own} lies under them" if own else "the program's YAML was not given"
+    draft.note("settings", "of the command alone", why)
     return draft
 
 

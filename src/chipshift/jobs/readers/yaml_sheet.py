@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import re
+from collections.abc import Mapping
 
 from chipshift.errors import InputError
 from chipshift.jobs.context import Context
@@ -10,7 +11,7 @@ from chipshift.jobs.draft import Draft
 from chipshift.jobs.interpolate import interpolated
 from chipshift.jobs.launch import read_launch
 from chipshift.jobs.recognise import is_python, recognise
-from chipshift.jobs.settings import Sheet, flatten
+from chipshift.jobs.settings import Setting, Sheet, flatten
 from chipshift.jobs.source import Source
 from chipshift.jobs.yaml_lines import parse
 
@@ -30,6 +31,7 @@ def yaml_sheet(source: Source, context: Context, draft: Draft, inside: str = "")
     if not isinstance(tree, dict):
         raise InputError(f"{source.path} holds no table of keys; expected a job file")
     settings = flatten(tree, source.path, documents[0].lines)
+    settings |= _included(source, context, documents[0].lines)
     if inside and isinstance(tree.get(inside), dict):
         base = f"{inside}."
         own = {k.removeprefix(base): one for k, one in settings.items() if k.startswith(base)}
@@ -37,6 +39,25 @@ def yaml_sheet(source: Source, context: Context, draft: Draft, inside: str = "")
     context.overrides.lay_over(settings)
     fixed = {**_exported(source, context), **context.overrides.given}
     return Sheet(interpolated(settings, fixed), draft)
+
+
+_INCLUDE = re.compile(
+    r"^[ \t]*[\w.\"'-]+[ \t]*:[ \t]*!include[ \t]+[\"']?([\w./~-]+)[\"']?[ \t]*(?:#.*)?$"
+)
+
+
+def _included(source: Source, context: Context, lines: Mapping[str, int]) -> dict[str, Setting]:
+    """What ``data: !include data/part.yaml`` takes in, where that file is given beside."""
+    found: dict[str, Setting] = {}
+    keys = {line: key for key, line in lines.items()}
+    for number, text in enumerate(source.text.split("\n"), start=1):
+        match = _INCLUDE.match(text)
+        part = context.neighbour(match.group(1)) if match and number in keys else None
+        documents = parse(part) if part is not None and part.path != source.path else []
+        if part is not None and documents and isinstance(documents[0].tree, dict):
+            own = flatten(documents[0].tree, part.path, documents[0].lines)
+            found |= {f"{keys[number]}.{key}": setting for key, setting in own.items()}
+    return found
 
 
 def _exported(source: Source, context: Context) -> dict[str, str]:

@@ -66,6 +66,33 @@ def hosts(text: str, env: Environment, line: int) -> Field:
     return Field(" ".join([one.text] * int(count)), line)
 
 
+NODEFILE = re.compile(
+    r"(?:(?P<first>sort[ \t]+-u|sort|uniq|cat)[ \t]+|wc[ \t]+-l[ \t]*<[ \t]*)"
+    r"[\"']?\$\{?(?P<name>[A-Za-z_]\w*)\}?[\"']?"
+    r"(?P<then>(?:\s*\|\s*(?:sort(?:[ \t]+-u)?|uniq))*)(?:\s*\|\s*wc[ \t]+-l)?"
+)
+"""``sort -u $PBS_NODEFILE | wc -l`` and its like: lines of the file that PBS writes."""
+
+
+def host_lines(text: str, env: Environment, line: int) -> Field | None:
+    """How many hosts PBS's file lists; None where the text counts something else.
+
+    A host stands in it once for each process (``mpiprocs``, TORQUE's ``ppn``), so that only its
+    different lines are as many as the nodes.
+    Source: Altair, PBS Professional, "PBS_NODEFILE", 2024.
+    """
+    match = NODEFILE.fullmatch(text)
+    if match is None or "wc" not in text:
+        return None
+    value = env.get(match["name"])
+    named = value.unknown if isinstance(value, Field) else (match["name"],)
+    nodes = env.get("PBS_NUM_NODES")
+    once = re.search(r"-u\b|\buniq\b", (match["first"] or "") + match["then"])
+    if named != ("PBS_NODEFILE",) or not once or not isinstance(nodes, Field):
+        return None
+    return Field(nodes.text, line)
+
+
 _RANGE = re.compile(r"(.*?)\{(-?\d{1,6})\.\.(-?\d{1,6})(?:\.\.(-?\d{1,6}))?\}(.*)", re.S)
 _LETTERS = re.compile(r"(.*?)\{([A-Za-z])\.\.([A-Za-z])\}(.*)", re.S)
 _CHOICES = re.compile(r"(.*?)\{([^{},\s]*(?:,[^{},\s]*)+)\}(.*)", re.S)

@@ -10,7 +10,7 @@ from chipshift.jobs.shell.arith import Unsure, evaluate
 from chipshift.jobs.shell.formats import formatted
 from chipshift.jobs.shell.lex import CONTINUED, OPEN, Cursor
 from chipshift.jobs.shell.nodes import Part, Word
-from chipshift.jobs.shell.outputs import CHOSEN, COUNTED, HOSTS, braces, hosts, printed
+from chipshift.jobs.shell.outputs import CHOSEN, COUNTED, HOSTS, braces, host_lines, hosts, printed
 from chipshift.jobs.shell.queries import QUERY, queried
 from chipshift.jobs.shell.values import (
     MOST_TEXT,
@@ -224,7 +224,7 @@ def _substitution(text: str, env: Environment, line: int, depth: int) -> Field:
             return Field(told, line)
     if re.match(r"scontrol[ \t]+show[ \t]+hostnames?\b", stripped):
         return hosts(stripped, env, line)
-    return unresolved(f"({stripped[:78]})", line)
+    return host_lines(stripped, env, line) or unresolved(f"({stripped[:78]})", line)
 
 
 def _words_of(text: str, env: Environment, line: int, depth: int) -> list[Field]:
