@@ -44,7 +44,6 @@ XLA_MEMORY = {
     "whole_gradient_layers": (0.0, COMPILED + ": a weight's gradient is scattered as it is made"),
     "working_layers": (0.85, COMPILED + ": recomputed tensors and the widest gradient"),
     "head_lanes": (128.0, COMPILED + ": heads of 64 in tiles of 128 lanes"),
-    "attention_copies": (4.0, COMPILED + ": attention's fp32 weights in another layout"),
     "context_bytes": (5.0e8, TPU + "; the runtime's own share is outside the usable bytes"),
     "fragmentation": (0.03, TPU),
     "comm_buffer_bytes": (0.0, COMPILED + ": collectives work in their operands and results"),

@@ -4,6 +4,8 @@ from __future__ import annotations
 
 import re
 from collections.abc import Iterator
+from dataclasses import fields
+from pathlib import Path
 from typing import Any
 
 import pytest
@@ -34,6 +36,8 @@ from chipshift.jobs.words import STACKS
 from chipshift.parallel.remat import policy
 from chipshift.parallel.traffic import once_per_place
 from chipshift.validate.free import MIN_MODELS, MIN_RUNS
+
+ROOT = Path(__file__).parents[2]
 
 
 def test_a_token_goes_to_a_place_once() -> None:
@@ -232,6 +236,29 @@ def test_no_constant_is_fitted_on_fewer_than_three_runs_of_two_models(name: str)
             assert found, f"{name}: {evidence}"
             assert int(found[1]) >= MIN_RUNS
             assert int(found[2]) >= MIN_MODELS
+
+
+def names(table: dict[str, Any]) -> Iterator[str]:
+    """Every constant that a stack's file gives a value, a factor or odds."""
+    for key, value in table.items():
+        if isinstance(value, dict):
+            if "evidence" in value:
+                yield key
+            else:
+                yield from names(value)
+        if isinstance(value, list):
+            for one in value:
+                if isinstance(one, dict):
+                    yield from names(one)
+
+
+def test_docs_explain_every_constant() -> None:
+    page = (ROOT / "docs" / "calibration.md").read_text("utf8")
+    known = {field.name for field in fields(stacks.Stack)} - {"name"}
+    given = {key for name in STACKS for key in names(stacks._data(name))}
+    assert len(given) >= 79
+    assert given <= known
+    assert [key for key in sorted(known) if f"`{key}`" not in page] == []
 
 
 def test_an_unknown_stack_is_named_with_the_nearest() -> None:

@@ -149,7 +149,6 @@ class Stack:
         gradients_at_peak: share of the gradients that stand beside all stored activations without
             accumulation; the rest is made as the backward pass frees them.
         whole_gradient_layers: layers' worth of gradients alive at once before they are reduced.
-        whole_gradients: 1 when full-size gradients of all layers live at once although sharded.
     """
 
     name: str
@@ -245,7 +244,6 @@ class Stack:
     whole_routers: float = 0.0
     gradients_at_peak: float = 1.0
     whole_gradient_layers: float = 1.0
-    whole_gradients: float = 0.0
 
     @property
     def base(self) -> str:
