@@ -5,8 +5,9 @@
     python benchmarks/compare_collectives.py --read FOLDER   # read the programs' texts again
 
 ``--read`` takes the texts that verify_compile.py --programs keeps, at the compiler's own effort,
-and writes data/compile_collectives.jsonl (``--hard``: compile_collectives_hard.jsonl, every case
-that the former does not have); the rest compiles and reads nothing.
+and writes what they send in place of those cases' rows in data/compile_collectives.jsonl
+(``--hard``: in compile_collectives_hard.jsonl, where every case that the former does not have is
+added); the rest compiles and reads nothing.
 """
 
 from __future__ import annotations
@@ -34,7 +35,7 @@ from chipshift.compiled.stages import AXES, Sums, scattered_in_turn
 
 KEPT = Path(__file__).parent / "data" / "compile_collectives.jsonl"
 HARD = Path(__file__).parent / "data" / "compile_collectives_hard.jsonl"
-TEXTS = (".time.hlo", ".placed.hlo")
+TEXTS = (".time.hlo", ".fast.hlo")
 """Endings of texts: of a complete compilation, and of one stopped after buffers are placed."""
 
 WITHIN, SMALL = 0.01, 1e-3
@@ -170,9 +171,10 @@ def main(words: list[str] | None = None) -> int:
     chosen = parser.parse_args(words)
     path = HARD if chosen.hard else KEPT
     if chosen.read:
-        elsewhere = {row["id"] for row in rows()} if chosen.hard else set()
-        every = [row for row in read(Path(chosen.read)) if row["id"] not in elsewhere]
-        lines = [json.dumps(row, separators=(",", ":")) for row in every]
+        kept_ids, held = {row["id"] for row in rows()}, {row["id"]: row for row in rows(path)}
+        fresh = [row for row in read(Path(chosen.read)) if (row["id"] in kept_ids) != chosen.hard]
+        held |= {row["id"]: row for row in fresh}
+        lines = [json.dumps(row, separators=(",", ":")) for row in held.values()]
         path.write_text("".join(f"{line}\n" for line in lines), "utf8")
     found = [compare(row) for row in rows(path)]
     for one in found:

@@ -138,6 +138,8 @@ def main() -> int:
     parser.add_argument("--programs", default="", help="folder to keep the compiled programs in")
     chosen = parser.parse_args()
     known, ends = every_result(), time.monotonic() + chosen.seconds
+    if chosen.programs:
+        Path(chosen.programs).mkdir(parents=True, exist_ok=True)
     wanted = [
         (line, chosen.mode)
         for name, group in cases().items()
