@@ -111,6 +111,16 @@ def test_one_plan_and_a_search_are_laid_out_for_the_terminal_too(width: int) -> 
     assert " ".join(" ".join(lines).split()).count(target["error_band"]["basis"]) == 2
 
 
+@pytest.mark.parametrize(("runs", "said"), [(0, "none: ±30%"), (2, "few: ±30%"), (3, "4.0%")])
+def test_where_nothing_was_measured_the_wide_band_is_printed(runs: int, said: str) -> None:
+    # one or two runs are no measure of an error (flows/verdict.py): the wide one is taken
+    figures = {"median_abs_rel": 0.04, "p90_abs_rel": 0.05} if runs else {"median_abs_rel": None}
+    made = answer()
+    made["targets"][0]["error_band"] = {"n": runs, "basis": "made up", **figures}
+    (line,) = [one for one in text(screen(made)) if "Error measured, median" in one]
+    assert said in line
+
+
 def test_times_of_a_plan_that_does_not_fit_are_said_to_be_of_none() -> None:
     present = answer()["from"]
     full = {**present, "memory_bytes": {**present["memory_bytes"], "fits": False}}

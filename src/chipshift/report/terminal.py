@@ -6,6 +6,7 @@ import textwrap
 from collections.abc import Iterator, Mapping, Sequence
 from typing import Any
 
+from chipshift.flows.verdict import FEWEST_RUNS, believed
 from chipshift.machines.names import parse_machine
 from chipshift.report.lines import (
     WIDTH,
@@ -272,10 +273,19 @@ def _unchanged(column: Mapping[str, Any]) -> str:
 def _errors(columns: Sequence[Mapping[str, Any]], each: int) -> Iterator[Line]:
     """The error that each chip and stack has shown on measured runs."""
     bands = [c.get("error_band") or {} for c in columns]
-    half = ["unmeasured" if not b.get("n") else f"{b['median_abs_rel']:.1%}" for b in bands]
+    half = [_median_error(band) for band in bands]
     most = [f"{b['p90_abs_rel']:.1%} ({b['n']})" if b.get("n") else "–" for b in bands]
     for words, texts in (("Error measured, median", half), ("  9 in 10 within (runs)", most)):
         yield [Span(f"   {words:<{LABEL - 3}}"), *(Span(f"{t:>{each}}") for t in texts)]
+
+
+def _median_error(band: Mapping[str, Any]) -> str:
+    """The median error of the runs, or the wide one that is taken where there are few or none."""
+    runs = int(band.get("n") or 0)
+    taken = f"{believed(band.get('median_abs_rel'), runs):.1%}"
+    if runs >= FEWEST_RUNS:
+        return taken
+    return f"{'few' if runs else 'none'}: ±{taken.replace('.0%', '%')}"
 
 
 def _measured(answer: Mapping[str, Any], width: int) -> Iterator[Line]:
