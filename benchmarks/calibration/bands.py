@@ -18,7 +18,8 @@ from chipshift.validate.score import summary
 
 def main() -> None:
     rows = read_data(carried("measured_training.jsonl"))
-    found = left_out([r for r in rows if isinstance(r, Case)])
+    cases = [r for r in rows if isinstance(r, Case)]
+    found = left_out(cases, cases)
     sweep = [r for r in read_data(carried("nanotron_h100_sweep.csv")) if isinstance(r, Case)]
     runs = usable([r for r in sweep if not r.measured.oom])
     found["h100", "nanotron"] = left_out_errors(Fit(runs))

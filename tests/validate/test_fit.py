@@ -8,9 +8,10 @@ import numpy as np
 import pytest
 
 from chipshift.validate.case import Case, Measured
-from chipshift.validate.cross import refits
+from chipshift.validate.cross import cross_validate, left_out_errors, others_errors, refits
 from chipshift.validate.fit import Fit, keys_of, prepared, weights
 from chipshift.validate.free import MIN_MODELS, MIN_RUNS, Free, era, scopes_of
+from chipshift.validate.run import carried_cases
 
 from .test_records import case
 
@@ -60,6 +61,27 @@ def test_repeats_weigh_as_one_run_and_those_of_r_releases_as_root_r() -> None:
     assert weights([one, *repeated]) == pytest.approx([1, 0.25, 0.25, 0.25, 0.25])
     elsewhere = [replace(each, stack="maxtext") for each in (one, *again)]
     assert weights(elsewhere) == pytest.approx([1, 0.25, 0.25, 0.25, 0.25])
+
+
+def test_a_run_that_is_not_carried_is_timed_under_a_fit_without_its_group() -> None:
+    carried = runs(0.6)
+    fit = Fit([prepared(one) for one in carried])
+    known = left_out_errors(fit)
+    mine = replace(carried[2], id="mine", measured=Measured(9.0))
+    stranger = replace(carried[2], id="stranger", model="another")
+    found = others_errors(fit, [prepared(mine), prepared(stranger)])
+    # mine is of a carried model: under the same constants as the carried run that it repeats
+    carried_time, stored = carried[2].measured.step_time_s or 0.0, fit.relative_errors(fit.stored())
+    assert found[0] == pytest.approx((1 + known[2]) * carried_time / 9.0 - 1)
+    # the stranger's group is not carried: under the constants as they stand
+    assert found[1] == pytest.approx(stored[2])
+
+
+def test_cross_validation_takes_a_file_of_one_run() -> None:
+    carried = list(carried_cases())
+    one = next(row for row in carried if row.stack == "fms-fsdp")
+    found = cross_validate([one], carried)
+    assert [(chip, summary.n) for chip, summary in found.items()] == [(one.chip, 1)]
 
 
 def test_a_constant_without_enough_runs_left_stands_at_its_prior() -> None:

@@ -20,7 +20,10 @@ def command(
     as_json: Annotated[bool, typer.Option("--json", help="Print one JSON object.")] = False,
     cross: Annotated[
         bool,
-        typer.Option("--cross", help="Also refit the constants leaving out one model at a time."),
+        typer.Option(
+            "--cross",
+            help="Also refit the constants on the carried runs, each row's own model left out.",
+        ),
     ] = False,
     everything: Annotated[
         bool,
@@ -46,7 +49,7 @@ def command(
       chipshift validate --cross --fail-over 10%
     """
     from chipshift.validate.cross import cross_validate
-    from chipshift.validate.run import carried, read_data, run, to_json
+    from chipshift.validate.run import carried, carried_cases, read_data, run, to_json
     from chipshift.validate.table import print_report
 
     limit = _fraction(fail_over)
@@ -55,7 +58,8 @@ def command(
     names = ("measured_training.jsonl", "nanotron_h100_sweep.csv")
     rows = [row for path in ([data] if data else map(carried, names)) for row in read_data(path)]
     report = run(rows, everything=everything)
-    left_out = cross_validate([row.case for row in report.scored]) if cross else None
+    cases = [row.case for row in report.scored]
+    left_out = cross_validate(cases, list(carried_cases())) if cross else None
     if as_json:
         typer.echo(json.dumps(to_json(report, left_out), allow_nan=False))
     else:

@@ -10,7 +10,7 @@ import numpy as np
 
 from chipshift.validate.baseline import group
 from chipshift.validate.case import Case
-from chipshift.validate.fit import Fit, stored_fits, supported, usable
+from chipshift.validate.fit import Fit, Run, stored_fits, supported, usable
 from chipshift.validate.score import Summary, summary
 
 STEPS = 4
@@ -20,34 +20,61 @@ REACH = 0.5
 """How far a later step may go from where the problem was taken as linear: a spread in the keys."""
 
 
-def cross_validate(cases: list[Case]) -> dict[str, Summary]:
+def cross_validate(cases: list[Case], carried: list[Case]) -> dict[str, Summary]:
     """Summaries by chip of grade A pretraining runs, each timed under constants fitted without it.
 
     Stack by stack, for each model of a publisher on a chip, the constants are fitted anew on the
-    other runs; one that too few of them speak for falls back to its prior.
+    other carried runs; one that too few of them speak for falls back to its prior. A run of which
+    none is carried is timed under the constants as they stand.
     """
     errors: dict[str, list[float]] = defaultdict(list)
-    for (chip, _), found in left_out(cases).items():
+    for (chip, _), found in left_out(cases, carried).items():
         errors[chip] += found
     return {chip: summary(found) for chip, found in sorted(errors.items())}
 
 
-def left_out(cases: list[Case]) -> dict[tuple[str, str], list[float]]:
+def left_out(cases: list[Case], carried: list[Case]) -> dict[tuple[str, str], list[float]]:
     """Signed relative errors of runs left out with their model, by chip and stack."""
+    known = _by_stack(carried)
+    out: dict[tuple[str, str], list[float]] = defaultdict(list)
+    for stack, members in _by_stack(cases).items():
+        runs = usable(members)
+        if not runs:
+            continue
+        found = (
+            others_errors(Fit(usable(known[stack])), runs)
+            if stack in stored_fits()
+            else taken_over(Fit(runs))
+        )
+        for run, error in zip(runs, found, strict=True):
+            out[run.case.chip, stack].append(error)
+    return dict(out)
+
+
+def _by_stack(cases: list[Case]) -> dict[str, list[Case]]:
     stacks: dict[str, list[Case]] = defaultdict(list)
     for case in cases:
         if case.task == "pretrain":
             stacks[case.stack].append(case)
-    out: dict[tuple[str, str], list[float]] = defaultdict(list)
-    for stack, members in stacks.items():
-        runs = usable(members)
-        if not runs:
-            continue
-        fit = Fit(runs)
-        found = left_out_errors(fit) if stack in stored_fits() else taken_over(fit)
-        for run, error in zip(runs, found, strict=True):
-            out[run.case.chip, stack].append(error)
-    return dict(out)
+    return stacks
+
+
+def others_errors(fit: Fit, runs: list[Run], steps: int = STEPS) -> list[float]:
+    """Signed relative errors of any runs of a fit's stack, each under a fit without its group."""
+    x = fit.stored()
+    fit.choose(x)
+    timed = Fit(runs, fit.keys)
+    timed.choose(x)
+    of, mine = [group(run.case) for run in fit.runs], [group(run.case) for run in runs]
+    names = [name for name in dict.fromkeys(mine) if name in set(of)]
+    points = dict.fromkeys(mine, x)
+    if names:
+        keep = np.array([[other != name for other in of] for name in names])
+        points |= dict(zip(names, refits(fit, x, keep, steps), strict=True))
+    return [
+        float(np.expm1(timed.log_times(points[name], [j])[0] - timed.truth[j]))
+        for j, name in enumerate(mine)
+    ]
 
 
 def taken_over(fit: Fit) -> list[float]:

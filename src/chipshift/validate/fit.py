@@ -171,16 +171,20 @@ def supported(members: Sequence[Case]) -> bool:
 
 class Fit:
     """The least-squares problem of one stack: ``x`` are its keys' steps from their priors, in log
-    or log-odds."""
+    or log-odds.
 
-    def __init__(self, runs: list[Run]) -> None:
+    Args:
+        keys: those of another fit, to time runs that it is not fitted on under its constants.
+    """
+
+    def __init__(self, runs: list[Run], keys: list[Key] | None = None) -> None:
         self.runs = runs
         self.stack = runs[0].case.stack
         cases = [run.case for run in runs]
         free = free_of(self.stack)
         self.names = [one.name for one in free]
         self.share = np.array([one.share for one in free])
-        self.keys = keys_of(cases, free)
+        self.keys = keys_of(cases, free) if keys is None else keys
         self.of = np.array([[key.free.name == name for name in self.names] for key in self.keys])
         self.rests_on = np.array([[speaks(case, key) for key in self.keys] for case in cases])
         scopes = [scopes_of(case) for case in cases]

@@ -169,7 +169,8 @@ def run(
 
 
 @functools.cache
-def _carried_cases() -> tuple[Case, ...]:
+def carried_cases() -> tuple[Case, ...]:
+    """Every carried run that can be scored."""
     names = ("measured_training.jsonl", "nanotron_h100_sweep.csv")
     rows = itertools.chain.from_iterable(read_data(carried(name)) for name in names)
     return tuple(row for row in rows if isinstance(row, Case))
@@ -177,12 +178,12 @@ def _carried_cases() -> tuple[Case, ...]:
 
 @functools.cache
 def _carried_baseline() -> Baseline:
-    return Baseline(_carried_cases())
+    return Baseline(carried_cases())
 
 
 @functools.cache
 def _seen() -> Seen:
-    return Seen(_carried_cases())
+    return Seen(carried_cases())
 
 
 def naive(groups: Mapping[str, Iterable[Case]]) -> dict[str, Summary]:

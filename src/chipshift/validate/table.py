@@ -39,20 +39,15 @@ def print_report(report: Report, cross: dict[str, Summary] | None = None) -> Non
         table.add_row(*row)
     if table.row_count:
         console.print(table)
-    for title, key in (
-        ("By framework", "framework"),
-        ("By chip and framework", "chip_framework"),
+    for title, key, beside in (
+        ("By framework", "framework", None),
+        ("By chip and framework", "chip_framework", None),
+        ("By group: grade A pretraining, and the sweep", "group", report.baseline_group),
+        ("By task, every row", "task", None),
+        ("By source, every row", "source", None),
     ):
-        console.print(_groups(title, report.by[key]))
-    console.print(
-        _groups(
-            "By group: grade A pretraining, and the sweep",
-            report.by["group"],
-            report.baseline_group,
-        )
-    )
-    for title, key in (("By task, every row", "task"), ("By source, every row", "source")):
-        console.print(_groups(title, report.by[key]))
+        if report.by[key]:
+            console.print(_groups(title, report.by[key], beside))
     swept = [row for row in report.scored if row.case.task == "sweep"]
     for line in (*_last_lines(report), *sweep_lines(swept), *skipped_lines(report.skipped)):
         console.print(line, soft_wrap=True)
