@@ -22,6 +22,19 @@ LEFT_OUT = {  # the same of runs timed under constants fitted without their mode
     "v7x": (0.03, 0.095), "v6e": (0.042, 0.19), "b200": (0.06, 0.198), "v5e": (0.04, 0.09),
     "b300": (0.06, 0.07), "v5p": (0.033, 0.11),
 }  # fmt: skip
+FRAMEWORKS = {  # chip and framework: the same, in sample, of those that a chip's figure would hide
+    "h100 llm-foundry": (0.017, 0.042), "a100 llm-foundry": (0.022, 0.037),
+    "h100 maxtext": (0.015, 0.03), "h100 paxml": (0.015, 0.045), "h100 torchtitan": (0.05, 0.18),
+    "h100 automodel": (0.06, 0.17), "v6e torch_xla": (0.02, 0.08), "v6e maxtext": (0.035, 0.13),
+}  # fmt: skip
+SPECIAL = {  # special groups
+    "moe": (0.05, 0.11), "fp8": (0.05, 0.155), "long_context": (0.03, 0.09),
+    "bad_plan": (0.075, 0.11),
+}  # fmt: skip
+SWEEP = {
+    "pipeline": (0.053, 0.19), "tp_across_nodes": (0.056, 0.29), "early_engine": (0.055, 0.25),
+    "late_engine": (0.058, 0.29), "sweep_bad_plan": (0.06, 0.31),
+}  # fmt: skip
 
 
 @pytest.fixture(scope="module")
@@ -43,6 +56,31 @@ def test_the_error_of_a_chip_stays_below_its_ceiling(records: Report, chip: str)
     assert abs(found.bias) <= 0.03
     assert found.median_abs_rel < naive.median_abs_rel
     assert found.p90_abs_rel < naive.p90_abs_rel
+
+
+def test_no_framework_or_special_group_is_worse_than_its_ceiling(
+    records: Report, sweep: Report
+) -> None:
+    for found, ceilings in (
+        (records.by["chip_framework"], FRAMEWORKS),
+        (records.by["group"], SPECIAL),
+        (sweep.by["group"], SWEEP),
+    ):
+        for name, (median, p90) in ceilings.items():
+            assert found[name].median_abs_rel <= median, name
+            assert found[name].p90_abs_rel <= p90, name
+    for name in SPECIAL:
+        naive = records.baseline_group[name]
+        assert records.by["group"][name].median_abs_rel < naive.median_abs_rel, name
+        assert records.by["group"][name].p90_abs_rel < naive.p90_abs_rel, name
+
+
+def test_a_sources_own_rates_are_met_as_its_times_are(records: Report) -> None:
+    # TFLOP/s is FLOPs over time: where the FLOPs are counted as the source does, the error is the
+    # time's turned about, so that no chip's may be far from it
+    for chip, found in records.by["chip_tflops"].items():
+        if found.n >= 5:
+            assert found.median_abs_rel <= CEILINGS[chip][0] + 0.005, chip
 
 
 @pytest.fixture(scope="module")
