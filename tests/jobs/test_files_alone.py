@@ -317,3 +317,131 @@ def main():
 """
     found = job(tmp_path, text, "own.py")
     assert (found.model.n_layers, found.model.vocab, found.seq_len.value) == (6, 1600, 256)
+
+
+REGISTRY = """#!/bin/bash
+#SBATCH --nodes=2
+#SBATCH --gpus-per-node=8
+srun torchrun --nnodes=2 --nproc_per_node=8 -m torchtitan.train --module {module} \\
+  --config {config} --training.seq_len 4096 --activation_checkpoint.mode none
+"""
+
+
+def test_torchtitans_own_configuration_by_a_command(tmp_path: Path) -> None:
+    """llama3_8b: one sequence a replica of its own, the length and recomputation the command's."""
+    found = job(tmp_path, REGISTRY.format(module="llama3", config="llama3_8b"), "go.sh")
+    assert (found.model.name, found.seq_len.value) == ("llama-3.1-8b", 4096)
+    assert found.sequences_per_step.value == 16
+    assert found.plan is not None and found.plan.value.remat == "none"
+
+
+def test_a_configuration_of_a_file_given_beside(tmp_path: Path) -> None:
+    own = """from torchtitan.config import TrainingConfig
+from torchtitan.models.qwen3 import model_registry
+from torchtitan.trainer import Trainer
+
+
+def qwen3_0_6b_own() -> Trainer.Config:
+    return Trainer.Config(
+        model_spec=model_registry("0.6B"),
+        training=TrainingConfig(local_batch_size=4, seq_len=1024, steps=5),
+    )
+"""
+    script = REGISTRY.format(module="own", config="qwen3_0_6b_own")
+    found = read_job(several(tmp_path, go__sh=script, own__py=own))
+    assert (found.model.name, found.seq_len.value) == ("qwen3-0.6b", 4096)
+    assert found.sequences_per_step.value == 4 * 16
+
+
+def test_a_configuration_that_is_nowhere_asks_for_its_model(tmp_path: Path) -> None:
+    with pytest.raises(InputError, match=r"'own_470m_fp8' of 'own' is not a shipped model"):
+        job(tmp_path, REGISTRY.format(module="own", config="own_470m_fp8"), "go.sh")
+
+
+def test_a_command_s_variable_that_nothing_sets_is_named(tmp_path: Path) -> None:
+    script = "#!/bin/bash\nsource ./setup.sh\n" + PRETRAINING.split("\n", 1)[1].replace(
+        "trainer.devices=4", "trainer.devices=4 trainer.num_nodes=$HOSTS"
+    )
+    with pytest.raises(InputError, match=r"num_nodes is \$HOSTS.*by giving setup\.sh"):
+        job(tmp_path, script, "go.sh")
+
+
+def test_nemos_tokenizer_tells_the_vocabulary(tmp_path: Path) -> None:
+    text = """from nemo import lightning as nl
+from nemo.collections import llm
+from nemo.collections.nlp.modules.common.tokenizer_utils import get_nmt_tokenizer
+
+tokenizer = get_nmt_tokenizer("megatron", "GPT2BPETokenizer")
+config = llm.GPTConfig(num_layers=4, hidden_size=256, ffn_hidden_size=1024,
+                       num_attention_heads=4, seq_length=256)
+model = llm.GPTModel(config, tokenizer=tokenizer)
+data = llm.MockDataModule(seq_length=256, micro_batch_size=4, global_batch_size=64)
+trainer = nl.Trainer(devices=4, strategy=nl.MegatronStrategy(tensor_model_parallel_size=1),
+                     plugins=nl.MegatronMixedPrecision(precision="bf16-mixed"))
+llm.train(model=model, data=data, trainer=trainer)
+"""
+    found = job(tmp_path, text, "own.py")
+    assert found.model.vocab == 50304  # 50,257 rows made a multiple of 128
+    assert found.sequences_per_step.value == 64
+
+
+def test_arguments_by_that_name_have_their_defaults(tmp_path: Path) -> None:
+    text = """from argparse import ArgumentParser
+
+from lightning import Trainer
+from own import Model
+
+
+def run(model_name, size):
+    model = Model(model_name=model_name)
+    Trainer(devices=2, strategy="deepspeed_stage_2_offload", precision="bf16-mixed").fit(model)
+
+
+parser = ArgumentParser()
+parser.add_argument("--model", default="allenai/OLMo-2-1124-7B")
+parser.add_argument("--size", type=int, default=1)
+arguments = parser.parse_args()
+run(model_name=arguments.model, size=arguments.size)
+max_length = 512
+batch_size = 1
+"""
+    found = job(tmp_path, text, "own.py")
+    assert found.model.name == "olmo-2-7b"
+    assert any(what == "offload" for what, _, _ in found.assumed)
+
+
+def test_what_a_file_leaves_to_its_program_or_data_is_said(tmp_path: Path) -> None:
+    """Levanter's adapters by the program that is started; nanoGPT's vocabulary by the data set."""
+    text = "initialize_from_hf: meta-llama/Llama-2-7b-hf\ntrainer: {train_batch_size: 64}\n"
+    found = job(tmp_path, text)
+    assert any("lora_lm.py" in why for _, _, why in found.assumed)
+    assert job(tmp_path, text + "lora: {r: 8}\n").task == "lora"
+    small = job(tmp_path, GPT, "small.py")
+    assert any(what == "vocab_size" and "meta.pkl" in why for what, _, why in small.assumed)
+
+
+def test_a_trainers_devices_go_over_what_the_recipe_was_given(tmp_path: Path) -> None:
+    text = """import nemo_run as run
+from nemo.collections import llm
+
+recipe = llm.llama3_8b.pretrain_recipe(num_nodes=1, num_gpus_per_node=8)
+recipe.trainer.devices = 4
+recipe.trainer.strategy.context_parallel_size = 1
+run.run(recipe)
+"""
+    found = job(tmp_path, text, "own.py")
+    assert found.devices is not None and found.devices.value == 4
+
+
+def test_nemos_precision_is_asked_for_where_its_yaml_is_not_given(tmp_path: Path) -> None:
+    """Megatron-LM's fp32 without a word is not NeMo's, whose every YAML says a precision."""
+    script = PRETRAINING.replace("trainer.precision=bf16 ", "")
+    with pytest.raises(InputError, match=r"gives no trainer\.precision"):
+        job(tmp_path, script, "go.sh")
+
+
+def test_slurm_gives_one_node_where_none_is_asked_for(tmp_path: Path) -> None:
+    script = "#!/bin/bash\n#SBATCH --gres=gpu:a100:2\npython train.py config/small.py\n"
+    found = read_job(several(tmp_path, go__sh=script, small__py=GPT))
+    assert found.machine is not None and found.machine.value == "a100*2"
+    assert any(why == "Slurm's default of one node" for _, _, why in found.assumed)

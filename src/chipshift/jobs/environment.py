@@ -6,11 +6,12 @@ import re
 from dataclasses import replace
 
 from chipshift.jobs.overrides import Overrides
+from chipshift.jobs.python_tree import LONGEST
 from chipshift.jobs.source import Source
 
 _ASKED = re.compile(
     r"(?:\bos\.|\b)(?:getenv|environ\.get)\(\s*([\"'])(?P<call>[A-Za-z_]\w*)\1\s*"
-    r"(?:,(?:[^()]|\((?:[^()]|\([^()]*\))*\))*)?\)"
+    r"(?:,(?:[^()]|\((?:[^()]|\([^()]{0,99}\)){0,99}\)){0,99})?\)"
     r"|\b(?:os\.)?environ\[\s*([\"'])(?P<item>[A-Za-z_]\w*)\3\s*\](?!\s*=[^=])"
 )
 """``os.getenv("X", 1)``, ``os.environ.get("X")`` and ``os.environ["X"]`` that is not assigned."""
@@ -18,7 +19,8 @@ _ASKED = re.compile(
 
 def with_environment(source: Source, overrides: Overrides) -> Source:
     """The file with each of those variables that ``--set`` gives as its text, lines kept."""
-    if "environ" not in source.text and "getenv" not in source.text:
+    asked = any(key in source.text for key in overrides.given)
+    if not asked or len(source.text) > LONGEST or not re.search(r"environ|getenv", source.text):
         return source
 
     def written(match: re.Match[str]) -> str:

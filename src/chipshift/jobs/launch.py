@@ -14,7 +14,7 @@ from dataclasses import dataclass, field
 from chipshift.jobs.context import Context
 from chipshift.jobs.draft import Draft
 from chipshift.jobs.job import Given, Understood
-from chipshift.jobs.scheduler import directives, gpus_per_node, options_of, set_by_scheduler
+from chipshift.jobs.scheduler import SLURM, directives, gpus_per_node, options_of, set_by_scheduler
 from chipshift.jobs.settings import Setting, as_integer
 from chipshift.jobs.shell.found import Command, Resolved
 from chipshift.jobs.shell.lex import CLOSE, OPEN
@@ -181,6 +181,8 @@ def put_machine(draft: Draft, launch: Launch, world: Field | None = None) -> Non
             draft.assume("nodes", 1, "the launcher's default of one node")
     if nodes is None and _one_task(options) and each is not None and not world:
         draft.assume("nodes", 1, "one task takes one node")
+    elif nodes is None and total is None and each is not None and SLURM in options:
+        draft.assume("nodes", 1, "Slurm's default of one node")
     elif nodes is None or each is None:
         _put_count(draft, "devices", total)
     if found := chip_of(options):
@@ -275,13 +277,14 @@ def as_settings(
             gathered[key][0].append(word)
     settings = {}
     for key, (values, line) in gathered.items():
-        plain = [_unset(v, environment) if v.unknown else v.plain for v in values]
+        plain = [unset(v, environment) if v.unknown else v.plain for v in values]
         value = True if not plain else plain[0] if len(plain) == 1 else plain
         settings[key] = Setting(value, file, line or None)
     return settings
 
 
-def _unset(word: Field, environment: Environment | None) -> Unset:
+def unset(word: Field, environment: Environment | None) -> Unset:
+    """A word that holds a variable which nothing in the script sets, with what would set it."""
     name = word.unknown[0]
     told = settling(name, environment)
     alone = not word.empty_unknown and len(word.unknown) == 1 and name.isidentifier()

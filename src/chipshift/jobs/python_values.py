@@ -19,7 +19,15 @@ LONGEST_TEXT = 1_000
 """Of a string that a script joins from parts; none that names something is longer."""
 PARSED = (
     *("args", "hparams", "opt", "opts", "flags", "FLAGS", "config", "cfg", "self.args"),
-    *("cli_args", "parsed_args", "script_args", "script_arguments", "training_args", "model_args"),
+    *(
+        "arguments",
+        "cli_args",
+        "parsed_args",
+        "script_args",
+        "script_arguments",
+        "training_args",
+        "model_args",
+    ),
     *("data_args", "sft_args", "custom_args"),
     *("self.hparams", "self.config", "self.cfg"),
 )

@@ -15,8 +15,8 @@ from chipshift.jobs.shell.values import Field
 _DIRECTIVE = re.compile(r"^[ \t]*#(SBATCH|PBS|BSUB)[ \t]+(.*)$")
 _GRES = re.compile(r"gpu(?::([A-Za-z0-9_.-]+?))?:(\d{1,4})\b|^(?:([A-Za-z][\w.-]*):)?(\d{1,4})$")
 
-PBS = "#PBS"
-"""Stands among the options where PBS's directives gave the nodes."""
+PBS, SLURM = "#PBS", "#SBATCH"
+"""Stand among the options where PBS's directives gave the nodes, and where Slurm has any."""
 
 
 def directives(text: str) -> dict[str, Field]:
@@ -29,6 +29,8 @@ def directives(text: str) -> dict[str, Field]:
         words = [Field(word, number) for word in match.group(2).split("#")[0].split()]
         of_pbs = match.group(1) == "PBS"
         options.update(_of_pbs(words) if of_pbs else options_of(words))
+        if match.group(1) == "SBATCH":
+            options[SLURM] = Field(match.group(2), number)
     return options
 
 

@@ -21,11 +21,10 @@ from chipshift.jobs.launch import CHIPS
 from chipshift.jobs.overrides import typed
 from chipshift.jobs.readers.bridge_classes import model_of_class
 from chipshift.jobs.readers.bridge_library import ADAPTERS, LibraryRecipe, named
+from chipshift.jobs.readers.bridge_model import MODEL, recipe_model
 from chipshift.jobs.readers.bridge_scope import followed, overrides_beside
 from chipshift.jobs.readers.bridge_shape import (
     SHAPE,
-    altered_model,
-    as_arguments,
     is_shape,
     put_shape,
 )
@@ -33,7 +32,6 @@ from chipshift.jobs.readers.bridge_teacher import conversion, of_teacher, put_br
 from chipshift.jobs.readers.bridge_unseen import put_arguments, say_unseen, untold
 from chipshift.jobs.readers.bridge_vocab import put_vocabulary
 from chipshift.jobs.readers.bridge_walk import Assigned, Called
-from chipshift.jobs.readers.hf_args import put_model_named
 from chipshift.jobs.readers.megatron_core import (
     PASSED,
     RENAMED,
@@ -46,7 +44,6 @@ from chipshift.jobs.readers.nemo_library import CALLS, NemoRecipe, nemo_library,
 from chipshift.jobs.settings import Setting, Sheet, as_integer
 from chipshift.jobs.source import Source
 
-_MODEL = re.compile(r"(llama|mixtral|mistral|qwen|deepseek|gemma|gpt_oss|nemotron|kimi|phi)[\w.]*")
 SHORT = ("tp_size", "pp_size", "cp_size", "vp_size", "ep_size", "etp_size")
 """Spellings that functions which only report use too."""
 
@@ -150,6 +147,8 @@ def _called(found: _Found, call: python_tree.Call, module: python_tree.Module, i
                 f"{draft.file}:{call.line}: {whose} is no recipe of NeMo's; did you mean '{meant}'?"
             )
         found.model = found.model or whose
+    elif last == "get_nmt_tokenizer":
+        _put_tokenizer(settings, call, draft.file)
     elif last == "from_hf_pretrained" and call.arguments:
         words = call.arguments[0]
         if not isinstance(words, python_tree.Unknown) and not found.named:
@@ -162,7 +161,7 @@ def _called(found: _Found, call: python_tree.Call, module: python_tree.Module, i
         for key in [*settings]:
             if key.replace("-", "_") in SHAPE:
                 del settings[key]
-    elif _MODEL.match(last) and ("config" in last or "recipe" in last):
+    elif MODEL.match(last) and ("config" in last or "recipe" in last):
         found.model = found.model or last
     elif last == "_perf_precision" or last.endswith(("mixed_precision", "bf16_mixed")):
         found.exact = True
@@ -181,6 +180,14 @@ def _called(found: _Found, call: python_tree.Call, module: python_tree.Module, i
             settings["sequence-parallel"] = Setting(True, draft.file, tensor.line)
     for key, setting in call.keywords.items():
         _keep(found, key, setting, f"{call.name}.{key}")
+
+
+def _put_tokenizer(settings: dict[str, Setting], call: python_tree.Call, file: str) -> None:
+    """``get_nmt_tokenizer("megatron", "GPT2BPETokenizer")`` of NeMo: library and name."""
+    named = call.keywords.get("model_name")
+    kind = named.value if named is not None else (*call.arguments, None, None)[1]
+    if isinstance(kind, str) and not isinstance(kind, python_tree.Unknown):
+        settings["tokenizer-type"] = Setting(kind, file, call.line)
 
 
 def _module_of(name: str, module: python_tree.Module) -> str:
@@ -211,7 +218,7 @@ def finish(
     if recipe is not None:
         _old_layout(draft, settings, recipe)
     _named_machine(draft, name)
-    _recipe_model(draft, context, settings, model or name)
+    recipe_model(draft, context, settings, model or name)
     settings.setdefault("bf16", Setting(True, draft.file))
     if "use-distributed-optimizer" not in settings:
         settings["use-distributed-optimizer"] = Setting(True, draft.file)
@@ -323,6 +330,8 @@ def _keep(found: _Found, key: str, setting: Setting, path: str) -> None:
         return
     found.untold.pop(key, None)
     if key in ("num_nodes", "num_gpus_per_node", "devices"):
+        if path.lower().endswith("trainer.devices"):  # after what the recipe's argument gave it
+            found.nodes.pop("num_gpus_per_node", None)
         found.nodes[key] = setting
     elif isinstance(value, python_tree.Unknown):
         if key in ("mixed_precision", "precision_config", "plugins") and _PRECISION.search(value):
@@ -376,29 +385,3 @@ def _reduced(found: _Found) -> None:
         found.draft.ignored.append(Ignored(*where, False, why))
     else:
         _put_reduced(found.settings, setting)
-
-
-def _recipe_model(draft: Draft, context: Context, settings: dict[str, Setting], words: str) -> None:
-    """``llama3_8b_pretrain_config`` names a model; NeMo 2's ``llm.llama31_70b`` too."""
-    if context.model_named:
-        return
-    if "/" in words or "-" in words:  # a hub's or a shipped model's name, spelt out
-        _put_model(draft, context, settings, words, words)
-        return
-    match = _MODEL.search(words)
-    if match is None:
-        as_arguments(settings)
-        return
-    name = re.split(r"_(?:pretrain|finetune|sft|peft|config|recipe|\d+gpu|lora)", match.group())[0]
-    spelled = re.sub(r"^llama3(\d)_", r"llama-3.\1-", name).replace("_", "-")
-    _put_model(draft, context, settings, spelled, name)
-
-
-def _put_model(
-    draft: Draft, context: Context, settings: dict[str, Setting], name: str, shown: str
-) -> None:
-    model = altered_model(draft, context, name, settings)
-    if model is not None:
-        draft.put("model", Given(model, draft.file))
-    else:
-        put_model_named(draft, name, Setting(shown, draft.file))

@@ -217,6 +217,11 @@ def _adapters(sheet: Sheet) -> None:
     if start is not None and start.value not in (None, False):
         draft.put("task", Given("sft", start.file, start.line))
     told = next((k for k in sheet.settings if k == "peft_save_path" or k.startswith("lora.")), "")
+    if not told and _of_checkpoint(sheet) and not any(k == "model" for k in sheet.settings):
+        why = (
+            "no lora key; lora_lm.py, which takes such a file too, trains adapters: --set lora.r=8"
+        )
+        draft.note("adapters", "none", why)
     if not told:
         return
     place = sheet.settings[told]

@@ -168,6 +168,7 @@ def _strategy(sheet: Sheet, context: Context) -> None:
     _remat(sheet)
     if "offload" in lowered:
         draft.flag("cpu_offload", "strategy", word, line)
+        draft.note("offload", "on the device", "the host's part is not modelled")
     for key in ("cpu_offload", "offload_optimizer", "offload_parameters"):
         sheet.flag("cpu_offload", f"strategy.{key}")
 

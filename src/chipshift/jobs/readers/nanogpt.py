@@ -171,6 +171,9 @@ def gpt_model(sheet: Sheet, positions: int) -> Model:
         vocab = sheet.integer("vocab_size", into="vocabulary")
     else:
         vocab = sheet.integer("vocab_size", "meta_vocab_size", into="vocabulary")
+        if vocab is None:
+            why = "train.py's default where the data set's meta.pkl tells none"
+            sheet.draft.note("vocab_size", 50304, why)
     bias = sheet.boolean("bias", into="biases")
     if d % heads or layers > 100_000:
         raise InputError(

@@ -37,6 +37,7 @@ SFT = {
     "model.data.train_ds.micro_batch_size": "1",
     "model.data.train_ds.global_batch_size": "128",
     "model.data.train_ds.max_seq_length": "2048",
+    "trainer.precision": "bf16",
     "trainer.devices": "1",
     "trainer.num_nodes": "1",
 }

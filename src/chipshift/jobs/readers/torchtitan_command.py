@@ -6,6 +6,8 @@ tyro, "Hierarchical structures" and "Booleans" (hyphens for underscores, ``no-``
 
 from __future__ import annotations
 
+from collections.abc import Mapping
+
 from chipshift.errors import InputError
 from chipshift.jobs.context import Context
 from chipshift.jobs.draft import Draft
@@ -34,6 +36,7 @@ def run_script(source: Source, context: Context, draft: Draft) -> dict[str, Sett
     """A run script: ``CONFIG_FILE=... ./run_train.sh --training.seq_len 4096``."""
     launch = read_launch(source, context)
     best: dict[str, Setting] = {}
+    registry: dict[str, Setting] = {}
     named = launch.found.environment.exported.get("CONFIG_FILE")
     for command in launch.found.commands:
         settings = as_settings(command.words, source.path, launch.found.environment)
@@ -41,6 +44,7 @@ def run_script(source: Source, context: Context, draft: Draft) -> dict[str, Sett
         titan = {k: s for k, s in titan.items() if k.split(".")[0] in SECTIONS and "." in k}
         if len(titan) >= len(best):
             best = titan
+        registry = _registry(settings, dict(command.environment)) or registry
         named = dict(command.environment).get("CONFIG_FILE", named)
     named = named or _plain(launch.found.environment.get("CONFIG_FILE"))
     config = best.pop("job.config_file", None)
@@ -48,12 +52,31 @@ def run_script(source: Source, context: Context, draft: Draft) -> dict[str, Sett
     put_machine(draft, launch)
     put_environment(draft, launch)
     beside = (context.neighbour(path) if path else None) or _written(launch, source, path)
+    if beside is None and not path:
+        from chipshift.jobs.readers.torchtitan_registry import registry_settings
+
+        configured = registry_settings(registry, draft, context)
+        if configured is not None:
+            return configured | best
     beside = beside or _only_file(context, draft, path)
     if beside is None:
         shown = path or "its config file"
         raise InputError(f"{source.path} runs torchtitan on {shown}; expected that file beside it")
     settings = flatten(parse(beside), beside.path, key_lines(beside.text))
     return settings | best
+
+
+def _registry(
+    settings: Mapping[str, Setting], environment: Mapping[str, Field]
+) -> dict[str, Setting]:
+    """``--module llama3 --config llama3_8b``, or ``MODULE=... CONFIG=... ./run_train.sh``."""
+    names = ("module", "config")
+    found = {name: settings[name] for name in names if name in settings}
+    for name in names:
+        variable = environment.get(name.upper())
+        if variable is not None:
+            found.setdefault(name, Setting(variable.plain, "the environment", variable.line))
+    return found if len(found) == len(names) else {}
 
 
 def _written(launch: Launch, source: Source, path: str) -> Source | None:

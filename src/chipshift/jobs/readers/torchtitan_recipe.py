@@ -55,8 +55,17 @@ MAPS = {
 def read(source: Source, context: Context) -> Draft:
     """Read one file; see ``readers/__init__``."""
     draft = Draft(source.path, "torchtitan", kv_replicated=False)
+    return torchtitan.fill(settings_of(source, "", draft, context), draft, context)
+
+
+def settings_of(source: Source, named: str, draft: Draft, context: Context) -> dict[str, Setting]:
+    """A configuration's settings as the TOML keys that they equal.
+
+    Args:
+        named: the function; "" for the one that ``--set recipe=`` names, or the only one.
+    """
     module = python_tree.parse(source)
-    name = _chosen(module, context, source.path)
+    name = named or _chosen(module, context, source.path)
     settings: dict[str, Setting] = {}
     for function in _bases(module, name):
         scope = module.functions[function]
@@ -81,7 +90,7 @@ def read(source: Source, context: Context) -> Draft:
         )
     _tokens(settings)
     draft.put("name", Given(name, source.path))
-    return torchtitan.fill(settings, draft, context)
+    return settings
 
 
 def _chosen(module: Module, context: Context, file: str) -> str:

@@ -19,6 +19,7 @@ from chipshift.jobs.launch import (
     put_environment,
     put_machine,
     read_launch,
+    unset,
 )
 from chipshift.jobs.overrides import Overrides, Place, typed
 from chipshift.jobs.readers.accelerate_command import launched
@@ -80,7 +81,7 @@ def _named(command: Command, launch: Launch, context: Context, file: str) -> lis
         names.append(exported["EXP"].plain)
     sources = [(name, context.neighbour(name)) for name in dict.fromkeys(names)]
     pairs = {
-        match.group(1): (match.group(2), word.line)
+        match.group(1): (_told(word, match.group(2), launch), word.line)
         for word in command.words
         if (match := _PAIR.match(word.plain)) and not QUIET.match(match.group(1))
     }
@@ -112,6 +113,14 @@ def _named(command: Command, launch: Launch, context: Context, file: str) -> lis
     elif not found and scripts and {"block_size", "gradient_accumulation_steps"} <= pairs.keys():
         found.append(_nanogpt_command(pairs, context, file))
     return found
+
+
+def _told(word: Field, text: str, launch: Launch) -> str:
+    """A pair's value; one that is a variable which nothing sets says so where it is needed."""
+    if not word.unknown:
+        return text
+    value = Field(word.text.partition("=")[2], word.line, word.soft)
+    return unset(value, launch.found.environment)
 
 
 def _other_script(source: Source, launch: Launch, context: Context) -> list[Draft]:
@@ -158,6 +167,11 @@ def _nemo_command(
     own, under = nemo_defaults([word.plain for word in command.words])
     texts = {**under, **texts}
     places = {**dict.fromkeys(under, (f"NeMo's {own}", None)), **places}
+    if not {"trainer.precision", "model.precision"} & {*texts, *context.overrides.given}:
+        raise InputError(
+            f"{file} gives no trainer.precision; expected it in the command, the program's YAML "
+            "beside it, or --set trainer.precision=bf16"
+        )
     laid = Overrides({**texts, **context.overrides.given}, places)
     draft = nemo.read(Source(file, "model: {}\n"), replace(context, overrides=laid))
     context.overrides.used |= laid.used & set(context.overrides.given)
