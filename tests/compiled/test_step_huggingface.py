@@ -43,8 +43,59 @@ FAMILIES: dict[str, dict[str, Any]] = {
         "topk_group": 1, "num_experts_per_tok": 2, "moe_intermediate_size": 32,
         "n_shared_experts": 1, "first_k_dense_replace": 1, "routed_scaling_factor": 2.5,
     },
+    # The same families with values of their own that no shape shows: at 32 positions each of these
+    # scalings turns queries and keys otherwise than the plain base does.
+    "llama3.1": {
+        "model_type": "llama", "rope_theta": 500.0, "rms_norm_eps": 1e-2,
+        "rope_scaling": {
+            "rope_type": "llama3", "factor": 8.0, "low_freq_factor": 1.0, "high_freq_factor": 4.0,
+            "original_max_position_embeddings": 16,
+        },
+    },
+    "llama, linear": {
+        "model_type": "llama", "rope_scaling": {"type": "linear", "factor": 4.0},
+    },
+    "qwen2, yarn": {
+        "model_type": "qwen2", "rope_theta": 1e6, "rms_norm_eps": 1e-2,
+        "rope_scaling": {
+            "type": "yarn", "factor": 4.0, "original_max_position_embeddings": 16,
+        },
+    },
+    "qwen3_moe": {
+        "rope_theta": 1e6, "num_experts": 4, "num_experts_per_tok": 2, "moe_intermediate_size": 32,
+        "norm_topk_prob": True, "decoder_sparse_step": 1, "mlp_only_layers": [],
+    },
+    "gemma2, 27b": {
+        "model_type": "gemma2", "tie_word_embeddings": True, "sliding_window": 8,
+        "query_pre_attn_scalar": 144, "num_hidden_layers": 4, "attn_logit_softcapping": 0.5,
+        "final_logit_softcapping": 2.0, "hidden_activation": "gelu_pytorch_tanh",
+    },
+    "gemma3_text, 27b": {
+        "model_type": "gemma3_text", "tie_word_embeddings": True, "sliding_window": 8,
+        "query_pre_attn_scalar": 168, "num_hidden_layers": 4, "sliding_window_pattern": 2,
+        "rope_theta": 1e6, "rope_local_base_freq": 100.0,
+        "rope_scaling": {"rope_type": "linear", "factor": 8.0},
+        "hidden_activation": "gelu_pytorch_tanh",
+    },
+    "deepseek_v3, yarn": {
+        "model_type": "deepseek_v3", "q_lora_rank": 20, "kv_lora_rank": 24, "qk_nope_head_dim": 16,
+        "qk_rope_head_dim": 8, "v_head_dim": 16, "num_key_value_heads": 4, "n_routed_experts": 8,
+        "n_group": 4, "topk_group": 2, "num_experts_per_tok": 2, "moe_intermediate_size": 32,
+        "n_shared_experts": 1, "first_k_dense_replace": 1, "routed_scaling_factor": 1.5,
+        "rope_scaling": {
+            "type": "yarn", "factor": 40, "beta_fast": 32, "beta_slow": 1, "mscale": 1.0,
+            "mscale_all_dim": 0.707, "original_max_position_embeddings": 16,
+        },
+    },
+    "deepseek_v2": {
+        "q_lora_rank": 20, "kv_lora_rank": 24, "qk_nope_head_dim": 16, "qk_rope_head_dim": 8,
+        "v_head_dim": 16, "num_key_value_heads": 4, "n_routed_experts": 8, "n_group": 4,
+        "topk_group": 2, "topk_method": "group_limited_greedy", "num_experts_per_tok": 2,
+        "moe_intermediate_size": 32, "n_shared_experts": 1, "first_k_dense_replace": 1,
+        "routed_scaling_factor": 4.0,
+    },
 }  # fmt: skip
-MESHES = {"mixtral": (1, 2, 2, 1, 1), "deepseek_v3": (1, 2, 2, 1, 1)}
+ROUTED = ("mixtral", "qwen3_moe", "deepseek_v2", "deepseek_v3")
 
 
 def reference(kind: str) -> tuple[Any, dict[str, Any]]:
@@ -52,8 +103,9 @@ def reference(kind: str) -> tuple[Any, dict[str, Any]]:
     import torch
     import transformers
 
-    values = COMMON | FAMILIES[kind]
-    if kind == "deepseek_v3":
+    values = COMMON | {"model_type": kind} | FAMILIES[kind]
+    kind = values.pop("model_type")
+    if kind.startswith("deepseek"):
         values = {k: v for k, v in values.items() if k != "head_dim"}
     torch.manual_seed(0)
     config = transformers.AutoConfig.for_model(kind, **values)
@@ -65,6 +117,21 @@ def reference(kind: str) -> tuple[Any, dict[str, Any]]:
         else:
             torch.nn.init.normal_(tensor, 0.0, 0.05)
     return model, values | {"model_type": kind}
+
+
+@pytest.mark.parametrize("kind", FAMILIES)
+def test_values_are_read_alike_from_the_config_that_transformers_saves(kind: str) -> None:
+    """Older configs have a rotary base and a scaling, those of transformers 5 one table of both."""
+    from chipshift.models.hf import read_config
+
+    model, values = reference(kind)
+    saved = read_config(model.config.to_dict()).numerics
+    given = read_config(values).numerics
+    assert saved is not None
+    assert given is not None
+    assert (saved.rope, saved.local_rope) == (given.rope, given.local_rope)
+    assert saved.norm_eps == given.norm_eps
+    assert saved.query_scale == given.query_scale
 
 
 @pytest.mark.parametrize("kind", FAMILIES)
@@ -80,7 +147,7 @@ def test_equals_hugging_face(kind: str) -> None:
     from chipshift.models.hf import read_config
 
     model, values = reference(kind)
-    shape = MESHES.get(kind, (1, 2, 1, 1, 2))
+    shape = (1, 2, 2, 1, 1) if values["model_type"] in ROUTED else (1, 2, 1, 1, 2)
     plan = Plan(
         fsdp=shape[1] * shape[2], ep=shape[2], tp=shape[4], microbatch=4 // shape[1] // shape[2]
     )
@@ -88,9 +155,7 @@ def test_equals_hugging_face(kind: str) -> None:
         read_config(values), plan, seq_len=32, splash=False,
         precision=Precision("fp32", "fp32", "fp32", "fp32", "fp32", "fp32"),
     )  # fmt: skip
-    groups = (values.get("n_group", 1), values.get("topk_group", 1))
-    variant = replace(cfg.variant, expert_groups=groups[0], top_groups=groups[1])
-    cfg = replace(cfg, variant=variant, capacity=8.0)  # room for every token: none is dropped
+    cfg = replace(cfg, capacity=8.0)  # room for every token: none is dropped
     assert cfg.mesh == shape
 
     rng = np.random.default_rng(0)

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import re
+import textwrap
 from collections.abc import Callable
 from dataclasses import dataclass
 from pathlib import Path
@@ -13,6 +14,7 @@ import typer
 from chipshift.cli.inputs import Json, Model, On, Set, part_of, print_json
 from chipshift.cli.progress import working
 from chipshift.compiled import against as comparison
+from chipshift.compiled import describe
 from chipshift.compiled.request import Request
 from chipshift.compiled.run import TIMEOUT_S, Progress
 from chipshift.compiled.topology import target
@@ -26,6 +28,7 @@ from chipshift.jobs.overrides import read_pairs
 from chipshift.jobs.plan import Plan
 from chipshift.machines.machine import Machine
 from chipshift.machines.names import parse_machine
+from chipshift.models.model import Model
 from chipshift.planner.space import read_fixed
 
 PROGRAMS = (".hlo", ".stablehlo", ".mlir", ".mlirbc", ".txt")
@@ -120,7 +123,8 @@ def command(
             requests = [own_program(kind, names[0], m, mode, plan, mesh) for m in machines]
             programs = [Program(m, one) for m, one in zip(machines, requests, strict=True)]
         if write:
-            write_step(write, programs[0].request)
+            first = programs[0]
+            write_step(write, first.request, first.job.model if first.job else None)
         reports = [
             report_of(one, timeout, say, kept(hlo, one.machine.name, number))
             for number, one in enumerate(programs)
@@ -308,19 +312,23 @@ def chosen_plan(job: TrainJob, text: str, machine: Machine) -> Plan:
     return plan_asked(job, text, machine) if text else best_plan(job, machine)
 
 
-SHAPELESS = """\
-The weights are random, and the rotary base (``Block.rope_theta``) and the norms' epsilon
-(``Variant.eps``) are not the model's own: they change no shape. Set them before training."""
+RANDOM = "The weights are random; load your own before training."
 
 
-def _title(request: Request) -> str:
+def _title(request: Request, model: Model | None) -> str:
     """What the written file says of itself: the job, and where its step departs from it."""
-    departs = "\n".join(f"- {note}" for note in request.notes)
-    return "\n\n".join(filter(None, (f"Training step: {request.program}.", SHAPELESS, departs)))
+    said = describe.values_said(model) if model is not None else ()
+    departs = "\n".join(
+        textwrap.fill(f"- {note}", 100, subsequent_indent="  ") for note in (*request.notes, *said)
+    )
+    return "\n\n".join(filter(None, (f"Training step: {request.program}.", RANDOM, departs)))
 
 
-def write_step(path: str, request: Request) -> None:
+def write_step(path: str, request: Request, model: Model | None = None) -> None:
     """The built-in step as a file.
+
+    Args:
+        model: whose values the step has or lacks; the file says which.
 
     Raises:
         InputError: the program is not the built-in step, or the file cannot be written.
@@ -334,7 +342,7 @@ def write_step(path: str, request: Request) -> None:
         target_file if target_file.exists() and not target_file.is_file() else part_of(target_file)
     )
     try:
-        part.write_text(source(request.config, _title(request)), "utf8")
+        part.write_text(source(request.config, _title(request, model)), "utf8")
         if part != target_file:
             part.replace(target_file)
     except OSError as error:

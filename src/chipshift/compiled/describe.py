@@ -11,11 +11,14 @@ from chipshift.errors import InputError
 from chipshift.jobs.job import Precision
 from chipshift.jobs.plan import Plan, of_all
 from chipshift.models.model import DenseMlp, Layer, Model, MoeMlp
+from chipshift.models.numerics import SCALINGS, Numerics
 
 LONGEST_UNIT = 12
 """Layers whose alternation is looked for: Gemma 3 repeats after 6, Jamba-like models after 8."""
 
 DTYPES = {"fp32": "float32", "tf32": "float32", "bf16": "bfloat16", "fp16": "float16"}
+
+ACTIVATIONS = ("silu", "gelu", "gelu_tanh")
 
 _GEMMA = Variant(activation="gelu_tanh", unit_offset=True)
 VARIANTS: dict[str, Variant] = {
@@ -27,7 +30,14 @@ VARIANTS: dict[str, Variant] = {
     "deepseek_v3": Variant(router="sigmoid", router_scale=2.5, interleaved_rope=True),
     "qwen2_moe": Variant(renormalise=False),
 }
-"""By Hugging Face ``model_type``; a model not named here is a Llama at its own shapes."""
+"""By Hugging Face ``model_type``, where it is no Llama's; the config's own values go before."""
+
+
+OWN = (
+    "llama", "mistral", "mistral3", "ministral", "qwen2", "qwen3", "qwen3_moe", "mixtral",
+    "qwen2_moe", "gemma", "gemma2", "gemma3_text", "deepseek_v2", "deepseek_v3", "kimi_k2",
+)  # fmt: skip
+"""Architectures whose arithmetic the step has; any other is a Llama at its own shapes."""
 
 
 def segments(order: tuple[int, ...]) -> list[tuple[tuple[int, ...], int]]:
@@ -65,6 +75,9 @@ def block(model: Model, layer: Layer) -> Block:
             "with other than causal self-attention over keys and values of its own"
         )
     latent = a.kv_lora_rank is not None
+    values = model.numerics or Numerics()
+    rope = values.rope if a.window is None else values.local_rope
+    scaled = rope.scaling in SCALINGS
     qkv_bias = a.heads * a.head_dim + a.kv_heads * (a.head_dim + a.v_head_dim)
     shape = Block(
         heads=a.heads,
@@ -78,6 +91,13 @@ def block(model: Model, layer: Layer) -> Block:
         q_rank=a.q_lora_rank,
         kv_rank=a.kv_lora_rank,
         rope_dim=a.qk_rope_head_dim or 0,
+        rope_theta=rope.theta,
+        rope_scaling=rope.scaling if scaled else "",
+        rope_factor=rope.factor,
+        rope_low=rope.low,
+        rope_high=rope.high,
+        rope_length=rope.length,
+        rope_gain=rope.gain,
     )
     if isinstance(layer.mlp, DenseMlp):
         return replace(shape, mlp_width=layer.mlp.width, gated=layer.mlp.matrices == 3)
@@ -93,6 +113,57 @@ def block(model: Model, layer: Layer) -> Block:
             shared_gate=m.shared_gate_params > 0,
         )
     return shape
+
+
+def variant_of(model: Model) -> Variant:
+    """The arithmetic of a model's family, with what its config says of it."""
+    variant = VARIANTS.get(model.architecture, Variant())
+    if model.architecture.startswith("gemma"):
+        variant = replace(variant, embed_scale=model.d_model**0.5)
+    values = model.numerics
+    if values is None:
+        return variant
+    grouped = all(
+        not isinstance(layer.mlp, MoeMlp) or layer.mlp.experts % (values.expert_groups or 1) == 0
+        for layer, _ in model.layers
+    )
+    given = {
+        "eps": values.norm_eps,
+        "activation": values.activation if values.activation in ACTIVATIONS else None,
+        "query_scale": values.query_scale,
+        "attention_cap": values.attention_cap,
+        "logit_cap": values.logit_cap,
+        "router": values.router if values.router in ("softmax", "sigmoid") else None,
+        "renormalise": values.renormalise,
+        "router_scale": values.router_scale,
+        "expert_groups": values.expert_groups if grouped else None,
+        "top_groups": values.top_groups if grouped else None,
+    }
+    return replace(variant, **{key: value for key, value in given.items() if value is not None})
+
+
+def values_said(model: Model) -> tuple[str, ...]:
+    """What the step's values are that change no shape, and which of them are not the model's own;
+    for whoever trains with the written step."""
+    values = model.numerics
+    if values is None:
+        return (
+            "the job gives no rotary base, no scaling of it and no epsilon of the norms: "
+            f"{Numerics().rope.theta:g}, none and {Numerics().norm_eps:g} stand for them",
+        )
+    said = []
+    if values.assumed:
+        said.append(f"the config lacks {', '.join(values.assumed)}: transformers' defaults stand")
+    if values.rope.scaling and values.rope.scaling not in SCALINGS:
+        said.append(f"rotary scaling '{values.rope.scaling}' is left out")
+    if values.activation is not None and values.activation not in ACTIVATIONS:
+        said.append(f"{variant_of(model).activation} in place of {values.activation}")
+    if model.architecture not in OWN:
+        said.append(
+            f"blocks compute as Llama's at the shapes of {model.architecture}, whose own kind of "
+            "norm, order of additions, scales and share of a head that rotates are left out"
+        )
+    return tuple(said)
 
 
 def expert_axis(plan: Plan) -> str:
@@ -140,9 +211,7 @@ def config(
     """
     precision = precision or Precision()
     _check(model, plan, seq_len)
-    variant = VARIANTS.get(model.architecture, Variant())
-    if model.architecture.startswith("gemma"):
-        variant = replace(variant, embed_scale=model.d_model**0.5)
+    variant = variant_of(model)
     blocks = [block(model, layer) for layer, _ in model.layers]
     dims = {b.head_dim for b in blocks} | {b.v_head_dim for b in blocks}
     notes = _notes(model, plan, precision)

@@ -6,7 +6,9 @@ H query heads, K key/value heads, F feed-forward width, E experts, V vocabulary,
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, field
+
+from chipshift.models.numerics import Numerics
 
 
 @dataclass(frozen=True)
@@ -236,6 +238,8 @@ class Model:
         convs: convolutions of the main stack (patch embeddings, whole convolutional networks).
         other_params: parameters outside the layers that multiply nothing.
         defaults: ``(key, value)`` of what the config left to the reference implementation.
+        numerics: of a decoder: what changes its values, but no shape and no cost, and so is no part
+            of what makes two models equal; None where nothing says it.
     """
 
     name: str
@@ -259,6 +263,7 @@ class Model:
     convs: tuple[Conv, ...] = ()
     other_params: int = 0
     defaults: tuple[tuple[str, object], ...] = ()
+    numerics: Numerics | None = field(default=None, compare=False)
 
     @property
     def n_layers(self) -> int:

@@ -20,12 +20,32 @@ from chipshift.compiled.step.sharding import BATCH, gathered
 MASKED = -1e30  # not -inf: a row with no visible key must stay finite
 
 
+def frequencies(block: Block, width: int) -> Any:
+    """Radians that each rotary pair turns by a position."""
+    plain = block.rope_theta ** (-jnp.arange(0, width, 2, dtype=jnp.float32) / width)
+    if block.rope_scaling == "":
+        return plain
+    slow = plain / block.rope_factor
+    if block.rope_scaling == "linear":
+        return slow
+    if block.rope_scaling == "llama3":
+        turns = block.rope_length * plain / (2 * jnp.pi)
+        share = (turns - block.rope_low) / (block.rope_high - block.rope_low)
+    else:
+        pair = jnp.arange(width // 2, dtype=jnp.float32)
+        share = (block.rope_high - pair) / (block.rope_high - block.rope_low)
+    kept = jnp.clip(share, 0.0, 1.0)
+    return plain * kept + slow * (1.0 - kept)
+
+
 def rotate(cfg: Config, block: Block, x_BSHD: Any) -> Any:
     """Rotary position embedding over the whole width of ``x``, in fp32."""
     width, length = x_BSHD.shape[-1], x_BSHD.shape[1]
-    inverse = block.rope_theta ** (-jnp.arange(0, width, 2, dtype=jnp.float32) / width)
-    angle = jnp.arange(length, dtype=jnp.float32)[:, None, None] * inverse
+    position = jnp.arange(length, dtype=jnp.float32)[:, None, None]
+    angle = position * frequencies(block, width)
     cos, sin = jnp.cos(angle), jnp.sin(angle)
+    if block.rope_gain != 1.0:
+        cos, sin = block.rope_gain * cos, block.rope_gain * sin
     x = x_BSHD.astype(jnp.float32)
     if cfg.variant.interleaved_rope:
         first, second = x[..., 0::2], x[..., 1::2]

@@ -20,6 +20,12 @@ class Block:
         experts, top_k, expert_width, shared_width: routed experts; experts 0 = none.
         shared_gate: a sigmoid gate on the shared expert.
         rope_theta: base of the rotary frequencies.
+        rope_scaling: how they are slowed down for a longer context: ``""`` not at all, ``linear``,
+            ``llama3`` or ``yarn``; rope_factor: by how much.
+        rope_low, rope_high: llama3: turns over ``rope_length`` positions up to which a pair is
+            slowed down, and from which it is not; yarn: the pair up to which none is, and from
+            which all are.
+        rope_gain: cosines and sines are multiplied by it (YaRN).
     """
 
     heads: int
@@ -41,6 +47,12 @@ class Block:
     shared_width: int = 0
     shared_gate: bool = False
     rope_theta: float = 10000.0
+    rope_scaling: str = ""
+    rope_factor: float = 1.0
+    rope_low: float = 0.0
+    rope_high: float = 0.0
+    rope_length: int = 0
+    rope_gain: float = 1.0
 
 
 @dataclass(frozen=True)
@@ -56,9 +68,10 @@ class Variant:
         query_scale: scores are multiplied by this; None = head_dim ** -0.5.
         attention_cap, logit_cap: tanh soft caps, 0 = none.
         router: ``softmax`` over all experts before top-k, ``topk_softmax`` over the chosen ones,
-            or ``sigmoid`` with expert groups (DeepSeek-V3).
+            or ``sigmoid`` (DeepSeek-V3).
         renormalise: chosen router weights are scaled to add up to one.
-        router_scale, expert_groups, top_groups: DeepSeek-V3's.
+        router_scale, expert_groups, top_groups: DeepSeek's: of so many groups of experts so many
+            are open to a token.
         interleaved_rope: rotary pairs are neighbours, as in DeepSeek's checkpoints.
     """
 

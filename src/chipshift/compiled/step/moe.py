@@ -30,7 +30,9 @@ def choose(variant: Variant, block: Block, logits_E: Any, bias_E: Any) -> tuple[
         scores = ranked = jax.nn.softmax(logits, axis=-1)
     else:
         scores = jax.nn.sigmoid(logits)
-        ranked = _best_groups(variant, block, scores + jax.lax.stop_gradient(bias_E))
+        ranked = scores + jax.lax.stop_gradient(bias_E)
+    if variant.expert_groups > 1:
+        ranked = _best_groups(variant, ranked)
     _, index = jax.lax.top_k(ranked, block.top_k)
     weights = jnp.take_along_axis(scores, index, axis=-1)
     if variant.renormalise:
@@ -38,13 +40,12 @@ def choose(variant: Variant, block: Block, logits_E: Any, bias_E: Any) -> tuple[
     return weights * variant.router_scale, index
 
 
-def _best_groups(variant: Variant, block: Block, ranked: Any) -> Any:
-    """DeepSeek-V3: only experts of the groups whose two best sum highest may be chosen."""
-    if variant.expert_groups == 1:
-        return ranked
+def _best_groups(variant: Variant, ranked: Any) -> Any:
+    """DeepSeek: only experts of the best groups may be chosen; a group is ranked by its best expert
+    (V2), or by the sum of its two best (V3)."""
     groups = ranked.reshape(*ranked.shape[:-1], variant.expert_groups, -1)
-    best_two = jax.lax.top_k(groups, 2)[0].sum(-1)
-    _, chosen = jax.lax.top_k(best_two, variant.top_groups)
+    best = jax.lax.top_k(groups, 2 if variant.router == "sigmoid" else 1)[0].sum(-1)
+    _, chosen = jax.lax.top_k(best, variant.top_groups)
     allowed = jax.nn.one_hot(chosen, variant.expert_groups).sum(-2) > 0
     return jnp.where(allowed[..., None], groups, 0.0).reshape(ranked.shape)
 

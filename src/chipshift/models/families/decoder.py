@@ -7,6 +7,7 @@ from collections.abc import Sequence
 
 from chipshift.models.fields import Fields
 from chipshift.models.model import Attention, DenseMlp, Layer, Model, MoeMlp, Projection
+from chipshift.models.numerics import numerics
 
 MOST_LAYERS = 10_000
 FULL, SLIDING = "full_attention", "sliding_attention"
@@ -180,4 +181,11 @@ def assemble(
         embedding_width=embedding_width,
         projections=projections,
         other_params=other_params,
+        numerics=numerics(c, _rotating(layers)),
     )
+
+
+def _rotating(layers: Sequence[Layer]) -> int:
+    """Channels of a head that rotary positions turn."""
+    found = next((layer.attention for layer in layers if layer.attention is not None), None)
+    return (found.qk_rope_head_dim or found.head_dim) if found is not None else 0
