@@ -44,6 +44,7 @@ from chipshift.report.compile_screen import (
 from tests.cli.test_outputs import complaints
 
 HERE = Path(__file__).parent
+EXAMPLES = HERE.parents[1] / "examples"
 SOURCE = str(HERE.parents[1] / "src")
 ENTRY = ["--entry", "users_code:make_step", "--mesh", "data=2,model=2"]
 TINY = HERE / "tiny.json"
@@ -536,15 +537,28 @@ def test_lines_of_the_built_in_step_are_named_from_the_package_on() -> None:
 
 
 def test_a_written_step_says_where_it_departs_from_the_job(job_file: Path) -> None:
-    """The notes of the report, and what no shape depends on: a later reader has only the file."""
+    """The notes of the report: a later reader has only the file."""
     job = job_of([str(job_file)], "", "", ["optimizer=muon"])
     asked = request_of(job, Plan(fsdp=4, microbatch=4), parse_machine("v5e:2x2"))
-    write_step("step.py", asked)
+    write_step("step.py", asked, job)
     text = Path("step.py").read_text()
     said = ast.get_docstring(ast.parse(text))
     assert said is not None
     assert said.startswith("Training step: tiny, fsdp=4,microbatch=4.")
-    assert "rotary base" in said and said.endswith("- AdamW compiled in place of muon")
+    assert said.endswith("- AdamW compiled in place of muon")
+
+
+def test_a_written_step_has_the_models_own_rotary_positions_and_epsilon(job_file: Path) -> None:
+    """Llama 3.1's base, its scaling by 8 from 8,192 positions on, and 1e-5: nothing to set."""
+    job = job_of([str(EXAMPLES / "llama3-8b.toml")], "", "", [])
+    asked = request_of(job, Plan(fsdp=4, microbatch=64.0), parse_machine("v5e:2x2"))
+    write_step("step.py", asked, job)
+    text = Path("step.py").read_text()
+    for part in ("rope_theta=500000.0", "rope_factor=8.0", "rope_length=8192", "eps=1e-05"):
+        assert part in text
+    said = ast.get_docstring(ast.parse(text))
+    assert said is not None
+    assert said.endswith("The weights are random; load your own before training.")
 
 
 def test_a_file_that_cannot_be_written_whole_is_not_written(

@@ -28,7 +28,6 @@ from chipshift.jobs.overrides import read_pairs
 from chipshift.jobs.plan import Plan
 from chipshift.machines.machine import Machine
 from chipshift.machines.names import parse_machine
-from chipshift.models.model import Model
 from chipshift.planner.space import read_fixed
 
 PROGRAMS = (".hlo", ".stablehlo", ".mlir", ".mlirbc", ".txt")
@@ -123,8 +122,7 @@ def command(
             requests = [own_program(kind, names[0], m, mode, plan, mesh) for m in machines]
             programs = [Program(m, one) for m, one in zip(machines, requests, strict=True)]
         if write:
-            first = programs[0]
-            write_step(write, first.request, first.job.model if first.job else None)
+            write_step(write, programs[0].request, programs[0].job)
         reports = [
             report_of(one, timeout, say, kept(hlo, one.machine.name, number))
             for number, one in enumerate(programs)
@@ -315,20 +313,20 @@ def chosen_plan(job: TrainJob, text: str, machine: Machine) -> Plan:
 RANDOM = "The weights are random; load your own before training."
 
 
-def _title(request: Request, model: Model | None) -> str:
+def _title(request: Request, job: TrainJob | None) -> str:
     """What the written file says of itself: the job, and where its step departs from it."""
-    said = describe.values_said(model) if model is not None else ()
+    said = describe.values_said(job.model) if job is not None else ()
     departs = "\n".join(
         textwrap.fill(f"- {note}", 100, subsequent_indent="  ") for note in (*request.notes, *said)
     )
     return "\n\n".join(filter(None, (f"Training step: {request.program}.", RANDOM, departs)))
 
 
-def write_step(path: str, request: Request, model: Model | None = None) -> None:
+def write_step(path: str, request: Request, job: TrainJob | None = None) -> None:
     """The built-in step as a file.
 
     Args:
-        model: whose values the step has or lacks; the file says which.
+        job: whose model's values the step has or lacks; the file says which.
 
     Raises:
         InputError: the program is not the built-in step, or the file cannot be written.
@@ -342,7 +340,7 @@ def write_step(path: str, request: Request, model: Model | None = None) -> None:
         target_file if target_file.exists() and not target_file.is_file() else part_of(target_file)
     )
     try:
-        part.write_text(source(request.config, _title(request, model)), "utf8")
+        part.write_text(source(request.config, _title(request, job)), "utf8")
         if part != target_file:
             part.replace(target_file)
     except OSError as error:

@@ -5,6 +5,7 @@ from __future__ import annotations
 from dataclasses import replace
 from importlib.util import find_spec
 from math import gcd
+from typing import Any
 
 from chipshift.compiled.step.config import Block, Config, Variant
 from chipshift.errors import InputError
@@ -34,7 +35,7 @@ VARIANTS: dict[str, Variant] = {
 
 
 OWN = (
-    "llama", "mistral", "mistral3", "ministral", "qwen2", "qwen3", "qwen3_moe", "mixtral",
+    "llama", "mistral", "ministral", "qwen2", "qwen3", "qwen3_moe", "mixtral",
     "qwen2_moe", "gemma", "gemma2", "gemma3_text", "deepseek_v2", "deepseek_v3", "kimi_k2",
 )  # fmt: skip
 """Architectures whose arithmetic the step has; any other is a Llama at its own shapes."""
@@ -127,7 +128,7 @@ def variant_of(model: Model) -> Variant:
         not isinstance(layer.mlp, MoeMlp) or layer.mlp.experts % (values.expert_groups or 1) == 0
         for layer, _ in model.layers
     )
-    given = {
+    given: dict[str, Any] = {
         "eps": values.norm_eps,
         "activation": values.activation if values.activation in ACTIVATIONS else None,
         "query_scale": values.query_scale,
@@ -160,8 +161,9 @@ def values_said(model: Model) -> tuple[str, ...]:
         said.append(f"{variant_of(model).activation} in place of {values.activation}")
     if model.architecture not in OWN:
         said.append(
-            f"blocks compute as Llama's at the shapes of {model.architecture}, whose own kind of "
-            "norm, order of additions, scales and share of a head that rotates are left out"
+            f"a Llama at the shapes of {model.architecture}: what else of that family changes no "
+            "shape (kind of norm, order of additions, scales, share of a head that rotates, "
+            "attention sinks) is left out"
         )
     return tuple(said)
 

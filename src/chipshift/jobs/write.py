@@ -91,8 +91,10 @@ def _plan(job: TrainJob) -> dict[str, Any]:
 def _model(model: Model) -> dict[str, Any]:
     from chipshift.models.preset import names, preset
 
-    if model.name in names() and preset(model.name) == model:
-        return {"preset": model.name}
+    if model.name in names():
+        shipped, values = preset(model.name), model.numerics
+        if shipped == model and (not values or values.assumed or values == shipped.numerics):
+            return {"preset": model.name}
     return {"exact": encode_model(model)}
 
 
