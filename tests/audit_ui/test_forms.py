@@ -21,13 +21,14 @@ from chipshift.audit.settings import Settings
 
 
 def shown(
-    result, lines, max_per_rule: int | None = None, all_targets: bool = False, **options
-) -> str:
+    result, lines, max_per_rule: int | None = None, all_targets: bool = False,
+    width: int = WIDTH, **options,
+) -> str:  # fmt: skip
     """What stands on the screen, as text."""
     stream = io.StringIO()
-    console = Console(file=stream, width=WIDTH, highlight=False, soft_wrap=True)
+    console = Console(file=stream, width=width, highlight=False, soft_wrap=True)
     seen = review(result, lines, Settings(), **options)
-    for row in screen(seen, lines, "code", max_per_rule, all_targets):
+    for row in screen(seen, lines, "code", max_per_rule, all_targets, width):
         console.print(Text.assemble(*row), no_wrap=True, overflow="ignore", crop=False)
     return stream.getvalue()
 
@@ -56,8 +57,9 @@ def test_findings_are_grouped_by_topic_and_the_worst_comes_first(tree, finding, 
     source=st.text(max_size=150),
     message=st.text(max_size=300),
     file=st.text(alphabet="abc/_", min_size=1, max_size=120),
+    width=st.sampled_from([80, 100]),
 )
-def test_no_line_is_wider_than_a_hundred_columns(tmp_path_factory, source, message, file) -> None:
+def test_no_line_is_wider_than_the_terminal(tmp_path_factory, source, message, file, width) -> None:
     from chipshift.audit.finding import AuditResult, Finding
 
     root = tmp_path_factory.mktemp("code")
@@ -68,9 +70,38 @@ def test_no_line_is_wider_than_a_hundred_columns(tmp_path_factory, source, messa
         Finding(file=name, message=message, instead=message, **base) for name in ("train.py", file)
     )
     whole = AuditResult("jax", 1, None, None, found, (), Unresolved(2, 3), 0.0)
-    for line in shown(whole, SourceLines(root)).splitlines():
+    for line in shown(whole, SourceLines(root), width=width).splitlines():
         # A file's name is never cut, so that it can be copied; it stands on a line of its own.
-        assert len(line) <= WIDTH or line.strip().startswith(file)
+        assert len(line) <= width or line.strip().startswith(file)
+
+
+@pytest.mark.parametrize("width", [80, 100])
+def test_every_rule_fits_the_terminal(tree, finding, result, width: int) -> None:
+    """Its title and its place in the worklist too, with many findings in the step."""
+    for name, rule in rules().items():
+        found = [finding(rule=name, severity=rule.severity, line=n) for n in range(1, 13)]
+        text = shown(result(*found), tree(train__py="x\n" * 13), 0, width=width)
+        assert max(map(len, text.splitlines())) <= width, name
+        assert rule.title in " ".join(text.split())
+
+
+def test_what_starts_the_code_is_counted_apart_from_the_code(tree, finding, result) -> None:
+    def head(**fields) -> str:
+        return shown(result(finding(), **fields), tree(train__py="x\n")).splitlines()[0]
+
+    assert head(files=2) == "code: 2 files read, for torchtpu"
+    both = "code: 2 files and 1 launch script or configuration read, for torchtpu"
+    assert head(files=2, configs=1) == both
+    alone = shown(result(finding(), files=0, configs=3, entry=None, portable_fraction=None),
+                  tree(train__py="x\n"))  # fmt: skip
+    assert alone.startswith("code: 3 launch scripts or configurations read, for torchtpu")
+    assert "no Python code was among what was read" in alone and "--entry" not in alone
+
+
+def test_a_step_by_its_name_alone_is_not_said_to_be_none(tree, finding, result) -> None:
+    text = shown(result(finding(), portable_fraction=None), tree(train__py="x\n"))
+    assert "train_step is the step by its name alone" in text
+    assert "no training step was found" not in text
 
 
 def test_what_a_rule_says_of_the_device_stands_once(tree, finding, result) -> None:

@@ -75,7 +75,7 @@ def test_an_empty_folder_has_no_findings(tmp_path: Path, capsys) -> None:
     found = document(capsys, str(tmp_path))
     assert (found["files"], found["findings"], found["portable_fraction"]) == (0, [], None)
     assert run(["audit", str(tmp_path)]) == 0
-    assert capsys.readouterr().out.endswith(": no Python code or notebook to read\n")
+    assert capsys.readouterr().out.endswith(": no Python code, notebook or launch script to read\n")
 
 
 @settings(max_examples=40, suppress_health_check=[HealthCheck.function_scoped_fixture])

@@ -101,7 +101,8 @@ class Unresolved:
 
 @dataclass(frozen=True, slots=True)
 class AuditResult:
-    """The outcome over a tree; ``target`` is the one of most files; ``files`` those audited.
+    """The outcome over a tree; ``target`` is the one of most files; ``files`` those audited, beside
+    ``configs`` launch scripts and configurations.
 
     ``notes`` are sentences about the whole (a deprecated target, files already ported).
     ``portable_fraction`` is the share of lines reachable from the step that carry no blocker, high
@@ -117,6 +118,7 @@ class AuditResult:
     unresolved: Unresolved
     seconds: float
     notes: tuple[str, ...] = ()
+    configs: int = 0
 
 
 def parse_target(text: str | None) -> Target | Literal["all"] | None:

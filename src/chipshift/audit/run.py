@@ -87,6 +87,7 @@ def audit(
         unresolved=Unresolved(linked.unresolved_files, linked.unresolved_imports),
         seconds=time.monotonic() - started,
         notes=_notes(files, shown),
+        configs=len(configs),
     )
 
 

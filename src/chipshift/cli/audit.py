@@ -82,19 +82,10 @@ def command(
     """
     if list_rules or explain is not None:
         return _teach(explain, as_json)
-    if path is None:
-        raise InputError("audit: PATH is missing: name a file, a folder or a notebook")
     if as_json and github:
         raise InputError("audit: --json and --github both want standard output; choose one")
-    from chipshift.audit.baseline import write_baseline as write
-    from chipshift.audit.lines import SourceLines
-    from chipshift.audit.settings import read_settings
-
     floor, limit = _severity("--min-severity", min_severity), _severity("--fail-on", fail_on)
-    if not os.path.lexists(path) and len(str(path)) > 255:  # no file system takes such a name
-        raise InputError(f"{path}: no such file or folder")
-    settings = read_settings(path)
-    lines = SourceLines(path)
+    path, settings, lines = _tree(path)
     accepted = baseline or settings.baseline
     if write_baseline and accepted is None:
         raise InputError("audit: --write-baseline needs --baseline FILE to write to")
@@ -104,14 +95,37 @@ def command(
         None if write_baseline else accepted,
     )  # fmt: skip
     if write_baseline and accepted is not None:
-        count = write(accepted, reviewed.known, lines)
-        print(f"chipshift: {count} findings accepted in {accepted}", file=sys.stderr)
-        return 0
+        return _accept(accepted, reviewed, lines)
     if sarif is not None:  # before anything is printed: a closed pipe ends the command
         _write_sarif(sarif, reviewed, lines)
     every = (target or settings.target) == "all"
     _print(reviewed, lines, path, max_per_rule, as_json, github, every)
     return int(limit is not None and reviewed.worst_at_least(limit))
+
+
+def _tree(path: Path | None) -> tuple[Path, Settings, SourceLines]:
+    """What is audited: its place, the settings that lie there, its source lines.
+
+    Raises:
+        InputError: no place is named, or none that a file system takes.
+    """
+    from chipshift.audit.lines import SourceLines
+    from chipshift.audit.settings import read_settings
+
+    if path is None:
+        raise InputError("audit: PATH is missing: name a file, a folder or a notebook")
+    if not os.path.lexists(path) and len(str(path)) > 255:
+        raise InputError(f"{path}: no such file or folder")
+    return path, read_settings(path), SourceLines(path)
+
+
+def _accept(baseline: Path, reviewed: Review, lines: SourceLines) -> int:
+    """Write the present findings into a baseline."""
+    from chipshift.audit.baseline import write_baseline
+
+    count = write_baseline(baseline, reviewed.known, lines)
+    print(f"chipshift: {count} findings accepted in {baseline}", file=sys.stderr)
+    return 0
 
 
 def _reviewed(
@@ -216,10 +230,12 @@ def _print(
     from rich.console import Console
     from rich.text import Text
 
-    from chipshift.audit.screen import WIDTH, screen
+    from chipshift.audit.screen import screen
+    from chipshift.report.lines import room
 
-    console = Console(width=WIDTH, highlight=False, soft_wrap=True)
-    for row in screen(reviewed, lines, str(path), max_per_rule, all_targets):
+    width = room()
+    console = Console(width=width, highlight=False, soft_wrap=True)
+    for row in screen(reviewed, lines, str(path), max_per_rule, all_targets, width):
         console.print(Text.assemble(*row), no_wrap=True, overflow="ignore", crop=False)
 
 
@@ -239,6 +255,7 @@ def _document(reviewed: Review, max_per_rule: int) -> dict[str, Any]:
         "schema": SCHEMA,
         "target": result.target,
         "files": result.files,
+        "configs": result.configs,
         "entry": None if entry is None else {"file": entry.file, "function": entry.function},
         "portable_fraction": result.portable_fraction,
         "findings": findings,
@@ -307,8 +324,9 @@ def _teach(explain: str | None, as_json: bool) -> int:
         from rich.console import Console
         from rich.markdown import Markdown
 
-        width = min(100, os.get_terminal_size().columns)
-        Console(width=width).print(Markdown(page))
+        from chipshift.report.lines import room
+
+        Console(width=room()).print(Markdown(page))
     else:
         print(page, end="")
     return 0

@@ -17,9 +17,7 @@ from chipshift.machines.compare import Row, rows, scale_up_bytes_per_s
 from chipshift.machines.instances import Instance, instances_of
 from chipshift.machines.load import chip_file
 from chipshift.machines.slices import SliceShape, Vm
-
-WIDTH = 100
-"""Columns that everything printed here fits in."""
+from chipshift.report.lines import cut, room
 
 CONVENTIONS = "FLOP/s are dense, link rates one-way; GB is 1e9 bytes, GiB 2^30."
 
@@ -49,13 +47,13 @@ def command(
         raise InputError(f"chips: give either '{name}' or --compare, not both")
     if compare is not None:
         chips = _chips_named(compare)
-        lines = comparison_lines(chips)
+        lines = comparison_lines(chips, room())
     elif name is not None:
         chips = (chip_named(name),)
-        lines = chip_lines(chips[0])
+        lines = chip_lines(chips[0], room())
     else:
         chips = all_chips()
-        lines = list_lines(chips)
+        lines = list_lines(chips, room())
     if as_json:
         print(json.dumps(as_object(chips, compare is not None), ensure_ascii=False, indent=1))
     else:
@@ -153,15 +151,16 @@ def _figure_object(figure: Figure) -> dict[str, Any]:
     }
 
 
-def list_lines(chips: tuple[Chip, ...]) -> list[Line]:
-    """One line a chip."""
+def list_lines(chips: tuple[Chip, ...], width: int) -> list[Line]:
+    """One line a chip; in a narrow terminal the names are cut, never the figures."""
     heads = ("chip", "", "bf16", "HBM", "HBM rate", "scale-up", "USD/h", "devices")
     under = ("", "", "TFLOP/s", "GB", "GB/s", "GB/s", "", "a chip")
-    widths = (7, 32, 8, 6, 9, 9, 7, 8)
+    figures = (8, 6, 9, 9, 7, 8) if width >= 93 else (7, 5, 8, 8, 6, 7)
+    widths = (7, min(32, width - 7 - sum(figures) - len(figures) - 1), *figures)
     body = [
         (
             chip.key,
-            chip.name,
+            cut(chip.name, widths[1]),
             units.significant(chip.value("peak_bf16_flop_per_s") / 1e12, 4),
             units.significant(chip.value("hbm_bytes") / units.GB, 3),
             f"{chip.value('hbm_bandwidth_bytes_per_s') / units.GB:,.0f}",
@@ -177,7 +176,7 @@ def list_lines(chips: tuple[Chip, ...]) -> list[Line]:
         f"Per chip. {CONVENTIONS} Scale-up: all links of a chip together. USD per chip-hour on "
         "demand, where sourced. `chipshift chips v7x` gives each figure with its source."
     )
-    return [*lines, ("", ""), *((line, "dim") for line in textwrap.wrap(foot, WIDTH))]
+    return [*lines, ("", ""), *((line, "dim") for line in textwrap.wrap(foot, width))]
 
 
 def _price(chip: Chip) -> str:
@@ -185,48 +184,48 @@ def _price(chip: Chip) -> str:
     return f"{chip.value(name):.2f}" if chip.has(name) else "–"
 
 
-def chip_lines(chip: Chip) -> list[Line]:
+def chip_lines(chip: Chip, width: int) -> list[Line]:
     """Every figure of a chip with its source, its alternatives, and what was not found."""
     per = chip.devices_per_chip
     several = f", {per} devices a chip" if per > 1 else ""
     lines: list[Line] = [(f"{chip.key}: {chip.name}{several}", "bold")]
     head = f"Per chip unless the name says otherwise. {CONVENTIONS}"
-    lines += [(line, "dim") for line in textwrap.wrap(head, WIDTH)]
+    lines += [(line, "dim") for line in textwrap.wrap(head, width)]
     for name, figure in chip.figures.items():
         lines.append(("", ""))
         lines.append((f"{name:42}{in_unit(figure.value, figure.unit)}", "bold"))
         note = f" ({figure.note})" if figure.note else ""
-        lines += _wrapped(f"{figure.source}, {figure.date}{note}", "")
+        lines += _wrapped(f"{figure.source}, {figure.date}{note}", "", width)
         for other in figure.alternatives:
             value = in_unit(other.value, figure.unit)
-            lines += _wrapped(f"not {value}: {other.why_not} [{other.source}]", "dim")
+            lines += _wrapped(f"not {value}: {other.why_not} [{other.source}]", "dim", width)
     absent = chip_file(chip.key).absent
     if absent:
         lines += [("", ""), ("Not given", "bold")]
         for name, why in absent.items():
-            lines += _wrapped(f"{name}: {why}", "")
-    return [*lines, *_slice_lines(chip), *_instance_lines(chip)]
+            lines += _wrapped(f"{name}: {why}", "", width)
+    return [*lines, *_slice_lines(chip, width), *_instance_lines(chip, width)]
 
 
-def _slice_lines(chip: Chip) -> list[Line]:
+def _slice_lines(chip: Chip, width: int) -> list[Line]:
     shapes = rentable(chip.key)
     if not shapes:
         return []
     table = chip_file(chip.key).slices
     note = f" ({table['note']})" if table.get("note") else ""
     lines: list[Line] = [("", ""), (f"Slices that can be rented: {len(shapes)}", "bold")]
-    lines += _wrapped(f"{table['source']}, {table['date']}{note}", "dim")
+    lines += _wrapped(f"{table['source']}, {table['date']}{note}", "dim", width)
     kinds_of_wrap: dict[str, list[str]] = {}
     for shape in shapes:
         name = shape.topology + (f" ({shape.cloud_name})" if shape.cloud_name else "")
         kinds_of_wrap.setdefault(_wrap(shape), []).append(name)
     for kind, named in kinds_of_wrap.items():
-        lines += _wrapped(f"{kind}: {', '.join(named)}", "")
+        lines += _wrapped(f"{kind}: {', '.join(named)}", "", width)
     kinds = dict.fromkeys(vm for shape in shapes for vm in shape.vms)
-    return [*lines, *_wrapped(f"Machine types: {', '.join(map(_vm, kinds))}", "")]
+    return [*lines, *_wrapped(f"Machine types: {', '.join(map(_vm, kinds))}", "", width)]
 
 
-def _instance_lines(chip: Chip) -> list[Line]:
+def _instance_lines(chip: Chip, width: int) -> list[Line]:
     """Instances with a name of their own: how many chips, and the network of each."""
     own = instances_of(chip.key)
     if not own:
@@ -236,7 +235,7 @@ def _instance_lines(chip: Chip) -> list[Line]:
         rate = one.scale_out_bytes_per_s
         network = "" if rate is None else f", {_short(rate / units.GB)} GB/s of network a chip"
         lines.append((f"    {one.name} ({one.chips} chips{network})", ""))
-        lines += _wrapped(one.source, "dim")
+        lines += _wrapped(one.source, "dim", width)
     return lines
 
 
@@ -251,9 +250,9 @@ def _vm(vm: Vm) -> str:
     return f"{vm.name} ({chips}, {_short(vm.dcn_bytes_per_s / units.GB)} GB/s of network a chip)"
 
 
-def _wrapped(text: str, style: str) -> list[Line]:
+def _wrapped(text: str, style: str, width: int) -> list[Line]:
     parts = textwrap.wrap(
-        text, WIDTH, initial_indent="    ", subsequent_indent="    ", break_on_hyphens=False
+        text, width, initial_indent="    ", subsequent_indent="    ", break_on_hyphens=False
     )
     return [(part, style) for part in parts]
 
@@ -284,26 +283,26 @@ def _short(value: float) -> str:
     return text.rstrip("0").rstrip(".")
 
 
-def comparison_lines(chips: tuple[Chip, ...]) -> list[Line]:
+def comparison_lines(chips: tuple[Chip, ...], width: int) -> list[Line]:
     """The chips side by side; a chip of several devices has a column for one of them too."""
     columns: list[tuple[Chip, bool]] = []
     for chip in chips:
         columns.append((chip, False))
         if chip.devices_per_chip > 1:
             columns.append((chip, True))
-    width, label = 11, 33
-    fits = (WIDTH - label) // (width + 1)
+    column, label = 11, 33
+    fits = (width - label) // (column + 1)
     found = rows(chips)
     lines: list[Line] = []
     for start in range(0, len(columns), fits):
         if start:
             lines.append(("", ""))
-        lines += _block(found, chips, columns[start : start + fits], label, width)
+        lines += _block(found, chips, columns[start : start + fits], label, column)
     foot = (
         f"{CONVENTIONS} Per chip, and per device where a chip holds several: they share its links "
         "and have a memory each. – is not supported or not sourced (see chipshift chips CHIP)."
     )
-    return [*lines, ("", ""), *((line, "dim") for line in textwrap.wrap(foot, WIDTH))]
+    return [*lines, ("", ""), *((line, "dim") for line in textwrap.wrap(foot, width))]
 
 
 def _block(
@@ -311,9 +310,9 @@ def _block(
     chips: tuple[Chip, ...],
     columns: list[tuple[Chip, bool]],
     label: int,
-    width: int,
+    column: int,
 ) -> list[Line]:
-    widths = (label, *(width,) * len(columns))
+    widths = (label, *(column,) * len(columns))
     heads = [chip.key for chip, _ in columns]
     under = [
         "a device" if device else "a chip" if chip.devices_per_chip > 1 else ""

@@ -21,7 +21,7 @@ from chipshift.estimate import Price, estimate
 from chipshift.estimate.explain import figures
 from chipshift.estimate.output import at_path, estimate_json
 from chipshift.flows.asked import plan_asked
-from chipshift.flows.options import Options, by_chip, read_numbers, runs
+from chipshift.flows.options import Options, by_chip, check_asked, read_numbers, runs
 
 
 def command(
@@ -53,6 +53,7 @@ def command(
     if stack:
         runs(stack, machine.chip)
     prices = by_chip(read_numbers(price, "--price")) if price else {}
+    check_asked(prices, "--price", (machine.chip.key,))
     cost: Price = Options(prices=prices).price_of(machine)
     found = estimate(job, chosen, machine, stack or None, price=cost, explain=bool(explain),
                      plan_source=f"--plan {plan}" if plan else "")  # fmt: skip

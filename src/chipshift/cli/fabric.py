@@ -16,6 +16,7 @@ from chipshift.fabric.describe import describe, explain
 from chipshift.fabric.paces import KINDS
 from chipshift.fabric.torus import AXES
 from chipshift.machines.names import parse_machine, readings
+from chipshift.report.lines import room
 
 DEFAULT_BYTES = "1MiB,16MiB,256MiB,1GiB"
 _UNITS = {
@@ -61,7 +62,7 @@ def command(
 
         print("\n".join(lines(working)))
     else:
-        show([(readings(on), "bold"), *fabric_lines(found)])
+        show([(readings(on), "bold"), *fabric_lines(found, room())])
 
 
 def parse_mesh(text: str) -> dict[str, int]:
@@ -124,7 +125,7 @@ def _entry(found: Mapping[str, Any], path: str) -> Mapping[str, Any]:
     return entries[index]
 
 
-def fabric_lines(found: Mapping[str, Any]) -> list[Line]:
+def fabric_lines(found: Mapping[str, Any], width: int) -> list[Line]:
     """The axes, then a table of times an axis, then what to know about them."""
     lines: list[Line] = [("", ""), (f"{'axis':<8}{'size':>6}  {'hops':>4}  {'links':>5}  "
                                     f"{'one-way/device':>14}  on", "bold")]  # fmt: skip
@@ -139,11 +140,11 @@ def fabric_lines(found: Mapping[str, Any]) -> list[Line]:
         )
     for axis in found["axes"]:
         if axis["size"] > 1:
-            lines += _times(axis["name"], found["collectives"])
+            lines += _times(axis["name"], found["collectives"], width)
     lines.append(("", ""))
     for label, texts in (("note", found["notes"]), ("measured", found["curves"])):
         for text in texts:
-            lines += [(line, "dim") for line in _wrapped(f"{label}: {text}")]
+            lines += [(line, "dim") for line in _wrapped(f"{label}: {text}", width)]
     return lines
 
 
@@ -162,15 +163,20 @@ def _where(axis: Mapping[str, Any]) -> str:
     return " · ".join(texts) or "one device"
 
 
-def _times(name: str, collectives: Sequence[Mapping[str, Any]]) -> list[Line]:
+def _times(name: str, collectives: Sequence[Mapping[str, Any]], width: int) -> list[Line]:
+    """A table of times by kind and size, in as many blocks as the width needs."""
     mine = [one for one in collectives if one["axis"] == name]
-    sizes = list(dict.fromkeys(one["message_bytes"] for one in mine))[:6]
-    head = f"{name + ', V =':<18.18}" + "".join(f"{_size(size):>13}" for size in sizes)
-    lines: list[Line] = [("", ""), (head, "bold")]
-    for kind in KINDS:
-        times = {one["message_bytes"]: one["time_s"] for one in mine if one["kind"] == kind}
-        cells = "".join(f"{units.duration(times[size]):>13}" for size in sizes)
-        lines.append((f"{kind.replace('_', '-'):<18}{cells}", ""))
+    every = list(dict.fromkeys(one["message_bytes"] for one in mine))
+    fits = (width - 18) // 13
+    lines: list[Line] = []
+    for start in range(0, len(every), fits):
+        sizes = every[start : start + fits]
+        head = f"{name + ', V =':<18.18}" + "".join(f"{_size(size):>13}" for size in sizes)
+        lines += [("", ""), (head, "bold")]
+        for kind in KINDS:
+            times = {one["message_bytes"]: one["time_s"] for one in mine if one["kind"] == kind}
+            cells = "".join(f"{units.duration(times[size]):>13}" for size in sizes)
+            lines.append((f"{kind.replace('_', '-'):<18}{cells}", ""))
     return lines
 
 
@@ -182,7 +188,7 @@ def _size(value: float) -> str:
     return units.si(value, "B")
 
 
-def _wrapped(text: str) -> list[str]:
+def _wrapped(text: str, width: int) -> list[str]:
     import textwrap
 
-    return textwrap.wrap(text, 98, subsequent_indent="  ")
+    return textwrap.wrap(text, width - 2, subsequent_indent="  ")

@@ -27,6 +27,7 @@ from chipshift.flows.explain import plan_tree, worked_at
 from chipshift.flows.planning import plan_json
 from chipshift.jobs.job import TrainJob
 from chipshift.jobs.read import read_job
+from chipshift.machines.names import chip_of
 from chipshift.models.model import Model as TracedModel
 
 
@@ -71,6 +72,8 @@ def command(
     )  # fmt: skip
     with working("planning"):
         job = _job(files, on, chosen_model(model, torch), set_)
+        present = [job.machine.value] if job.machine is not None else []
+        options.check_asked(map(chip_of, (to, *present)))
         found = plan_target(job, to, options)
     answer = plan_json(found, options, job)
     if explain:

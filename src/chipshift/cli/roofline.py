@@ -21,14 +21,14 @@ from chipshift.errors import InputError
 from chipshift.estimate.setting import Setting, setting
 from chipshift.estimate.stack import default_stack
 from chipshift.flows.explain import worked_at
-from chipshift.flows.options import by_chip
+from chipshift.flows.options import by_chip, check_asked
 from chipshift.flows.roofline import figures_of_one_sequence, of_one_sequence
 from chipshift.flows.sizing import machines_of
 from chipshift.jobs.job import TrainJob
 from chipshift.jobs.overrides import read_pairs
 from chipshift.jobs.read import read_job
 from chipshift.machines.machine import Machine
-from chipshift.machines.names import chip_named, has_size, parse_machine
+from chipshift.machines.names import chip_named, chip_of, has_size, parse_machine
 
 
 def command(
@@ -68,6 +68,7 @@ def command(
         check_place(html)
     job = read_job(files, model=model or None, overrides=read_pairs(set_, "--set"))
     stacks = by_chip(read_pairs(stack, "--stack", "v6e=maxtext"))
+    check_asked(stacks, "--stack", (chip_of(name).key for name in on))
     settings = [setting_on(job, name, stacks) for name in dict.fromkeys(on)]
     _check_cut(settings[0][1], tp, ep)
     found = of_one_sequence(settings, sequences, tp, ep)

@@ -13,7 +13,6 @@ if TYPE_CHECKING:
     from chipshift.trace.outcome import Place, TraceResult
 
 SCHEMA = "chipshift/trace/1"
-WIDTH = 100
 
 
 def command(
@@ -45,7 +44,9 @@ def command(
     if as_json:
         print(json.dumps(_document(result), ensure_ascii=False))
     else:
-        for line in _screen(result, step):
+        from chipshift.report.lines import room
+
+        for line in _screen(result, step, room()):
             print(line)
     return 0
 
@@ -74,7 +75,9 @@ def _place(place: Place) -> dict[str, Any]:
     return {"file": place.file or None, "line": place.line or None}
 
 
-def _screen(result: TraceResult, name: str) -> list[str]:
+def _screen(result: TraceResult, name: str, columns: int) -> list[str]:
+    import textwrap
+
     steps = f"{result.steps} step{'s' * (result.steps != 1)}"
     programs = f"{result.programs} distinct program{'s' * (result.programs != 1)}"
     lines = [f"{name}: {steps} of {result.framework} code, {programs}"]
@@ -88,18 +91,20 @@ def _screen(result: TraceResult, name: str) -> list[str]:
         lines += ["", f"{title}: {'none' if not rows else ''}".rstrip()]
         width = max((len(_at(place)) for place, _, _ in rows), default=0)
         for place, text, count in rows:
-            lines += _row(_at(place), min(width, 40), text, count)
-    return lines + [f"\nnote: {note}" for note in result.notes]
+            lines += _row(_at(place), min(width, 40), text, count, columns)
+    for note in result.notes:
+        lines += ["", *textwrap.wrap(f"note: {note}", columns, subsequent_indent="  ")]
+    return lines
 
 
 def _at(place: Place) -> str:
     return f"{place.file}:{place.line}" if place.line else "(no line of yours)"
 
 
-def _row(at: str, width: int, text: str, count: int | None) -> list[str]:
+def _row(at: str, width: int, text: str, count: int | None, columns: int) -> list[str]:
     import textwrap
 
     times = "" if count is None else f"{count:>5}x  "
     head = f"  {times}{at.ljust(width)}"
-    pieces = textwrap.wrap(text, max(30, WIDTH - len(head) - 2)) or [""]
+    pieces = textwrap.wrap(text, max(30, columns - len(head) - 2)) or [""]
     return [f"{head}  {pieces[0]}".rstrip()] + [" " * (len(head) + 2) + p for p in pieces[1:]]

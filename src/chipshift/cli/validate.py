@@ -63,7 +63,9 @@ def command(
     if as_json:
         typer.echo(json.dumps(to_json(report, left_out), allow_nan=False))
     else:
-        print_report(report, left_out)
+        from chipshift.report.lines import room
+
+        print_report(report, room(), left_out)
     if html:
         from chipshift.validate.page import write_page
 

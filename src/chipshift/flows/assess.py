@@ -26,7 +26,7 @@ from chipshift.jobs.complete import resolve_machine
 from chipshift.jobs.job import TrainJob
 from chipshift.jobs.plan import Plan
 from chipshift.machines.machine import Machine
-from chipshift.machines.names import chip_named, has_size, parse_machine
+from chipshift.machines.names import chip_of, has_size, parse_machine
 from chipshift.planner.choose import Choice, Constraint, RunnerUp, batch_limit, choose, with_batch
 from chipshift.planner.held import check_held, held_text
 from chipshift.planner.search import Found
@@ -125,6 +125,7 @@ def assess(job: TrainJob, present: Machine, targets: Sequence[str],
         InputError: a machine that does not exist, or a job that does not run on the present one.
     """
     options = options or Options()
+    options.check_asked([present.chip, *map(chip_of, targets)])
     job = resolve_machine(job, present)
     now = present_run(job, present, options)
     replanned = _replanned(job, now) if job.plan is not None else None
@@ -156,7 +157,7 @@ def plan_target(job: TrainJob, name: str, options: Options, now: Estimate | None
         replanned: a better plan on the present machine, where there is one.
     """
     sized = has_size(name)
-    chip = parse_machine(name).chip if sized else chip_named(name)
+    chip = chip_of(name)
     stack = options.stack_on(chip, job.stack.value)
     check_held(job, options.fixed)
     sizer = Sizer(job, chip, stack, options)

@@ -2,11 +2,11 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field
 from typing import TypeVar
 
-from chipshift.errors import InputError
+from chipshift.errors import InputError, nearest
 from chipshift.estimate import Price
 from chipshift.estimate.stack import RUNS_ON, default_stack, stack
 from chipshift.machines.chip import Chip
@@ -66,6 +66,16 @@ class Options:
         if not 0 < self.goodput <= 1:
             raise InputError(f"--goodput {self.goodput:g}: expected above 0, at most 1")
 
+    def check_asked(self, chips: Iterable[Chip]) -> None:
+        """Refuse a price or a stack of a chip that is in none of the machines asked about.
+
+        Raises:
+            InputError: there is one; it would change nothing.
+        """
+        keys = tuple(dict.fromkeys(chip.key for chip in chips))
+        check_asked(self.prices, "--price", keys)
+        check_asked(self.stacks, "--stack", keys)
+
     def stack_on(self, chip: Chip, job_stack: str) -> str:
         """The stack of a run on a chip: the user's, else the job's own or the family's default.
 
@@ -101,6 +111,25 @@ def runs(name: str, chip: Chip) -> str:
             f"{', '.join(sorted(RUNS_ON[chip.family]))})"
         )
     return name
+
+
+def check_asked(values: Mapping[str, object], option: str, keys: Iterable[str]) -> None:
+    """Refuse a value for a chip that is in none of the machines asked about.
+
+    Args:
+        values: by chip key, as ``by_chip`` gives them. keys: of the chips asked about.
+
+    Raises:
+        InputError: there is one; it would change nothing.
+    """
+    keys = tuple(keys)
+    for key, value in values.items():
+        if key not in keys:
+            said = f"{value:g}" if isinstance(value, float) else value
+            raise InputError(
+                f"{option} {key}={said}: no machine asked about has {key} chips "
+                f"(expected {' or '.join(keys)}){nearest(key, keys)}"
+            )
 
 
 def by_chip(values: Mapping[str, T]) -> dict[str, T]:

@@ -99,6 +99,15 @@ def has_size(text: str) -> bool:
     return any(c in text for c in ":*") or (is_name and _chip_key(text) is None)
 
 
+def chip_of(text: str) -> Chip:
+    """The chip of a machine named with or without its size.
+
+    Raises:
+        InputError: no machine is so called.
+    """
+    return parse_machine(text).chip if has_size(text) else chip_named(text)
+
+
 def readings(machine: Machine) -> str:
     """Chips, devices and the cloud's name: ``64 chips = 128 devices = tpu7x-128 (4x4x4)``."""
     if machine.chip.family == "gpu":

@@ -7,7 +7,7 @@ from collections.abc import Iterator, Mapping
 from pathlib import Path
 from typing import Any
 
-from chipshift.report.lines import Line, Span, cut, indented, print_lines
+from chipshift.report.lines import Line, Span, cut, indented, labelled, print_lines, room
 from chipshift.report.sharding_lines import sharding_lines
 from chipshift.units import duration, gib_or_mib, si
 
@@ -18,6 +18,9 @@ ROWS = 12
 
 SEEN = 1.05
 """Physical over logical bytes from which a tensor's padding is shown: 1.1 times."""
+
+ROOMY = 90
+"""Columns from which the table of collectives has its full spacing and room beside it."""
 
 TENSORS = 6
 """Largest tensors listed where it does not fit."""
@@ -33,7 +36,7 @@ ROUNDING = 0.005
 
 def print_compile(report: Report) -> None:
     """Print the screen of a compilation and of those beside it."""
-    print_lines(screen(report))
+    print_lines(screen(report, room()))
 
 
 def screen(report: Report, width: int = 100) -> Iterator[Line]:
@@ -86,10 +89,10 @@ def _verdict(r: Report, width: int) -> Iterator[Line]:
             Span(f"{peak} of {available} at the peak ({share:.0%})"),
         ]
     elif r["fits"] is False:
-        room = f"{gib_or_mib(memory['peak'])} at the peak, {gib_or_mib(memory['available'])} there"
+        held = f"{gib_or_mib(memory['peak'])} at the peak, {gib_or_mib(memory['available'])} there"
         yield [
             Span("  does not fit: ", "bold red"),
-            Span(f"{gib_or_mib(r['short_bytes'])} too much ({room})"),
+            Span(f"{gib_or_mib(r['short_bytes'])} too much ({held})"),
         ]
     elif not r["compiled"]:
         yield [Span("  did not compile", "bold red")]
@@ -97,8 +100,8 @@ def _verdict(r: Report, width: int) -> Iterator[Line]:
             yield from indented(str(r["reason"]), width, 4)
     else:
         peak = memory["peak"]
-        room = f", {gib_or_mib(peak)} at the peak" if peak is not None else ""
-        yield [Span(f"  compiled{room}")]
+        held = f", {gib_or_mib(peak)} at the peak" if peak is not None else ""
+        yield [Span(f"  compiled{held}")]
 
 
 def _fast_mode(r: Report, width: int) -> Iterator[Line]:
@@ -183,13 +186,11 @@ def _memory(r: Report, width: int) -> Iterator[Line]:
         yield [Span(f"  {si(r['flops_per_device'], 'FLOP')} a device in matmuls and attention")]
     if r["estimated_time_s"]:
         t = r["estimated_time_s"]
-        yield [
-            Span("  time by the compiler's cycles: ", "bold"),
-            Span(
-                f"{duration(t['total'])} a step = compute {duration(t['compute'])} + exposed "
-                f"collectives {duration(t['collectives'])}"
-            ),
-        ]
+        words = (
+            f"{duration(t['total'])} a step = compute {duration(t['compute'])} + exposed "
+            f"collectives {duration(t['collectives'])}"
+        )
+        yield from labelled("  time by the compiler's cycles:", words, width)
 
 
 def below_the_sum(memory: Mapping[str, Any]) -> Iterator[str]:
@@ -211,19 +212,21 @@ def below_the_sum(memory: Mapping[str, Any]) -> Iterator[str]:
 def _collectives(r: Report, width: int) -> Iterator[Line]:
     rows = r["collectives"]
     ruled = any(one.get("lowered_bytes_per_device_per_step") is not None for one in rows)
-    head = f"  {'Collective':<16}{'axis':<10}{'times':>8}{'sent a step':>13}{'by the plan':>13}"
-    yield [Span(f"{head}{'by libtpu' if ruled else '':>11}{'overlapped':>12}  how", "bold")]
+    libtpu = "by libtpu" if ruled else ""
+    heads = ("Collective", "axis", "times", "sent a step", "by the plan", libtpu, "overlapped")
+    yield [Span(_columns(heads, width) + "  how" * (width >= ROOMY), "bold")]
     for one in rows[:ROWS]:
         wanted = one["expected_bytes_per_device_per_step"]
         ways, hidden = one.get("lowered_bytes_per_device_per_step"), one.get("overlapped_fraction")
         by_rule = "" if not ruled else "–" if ways is None else si(ways, "B")
-        row = (
-            f"  {one['kind']:<16}{one['mesh_axis']:<10}{one['count_per_step']:>8,}"
-            f"{si(one[SENT], 'B'):>13}{'–' if wanted is None else si(wanted, 'B'):>13}"
-            f"{by_rule:>11}{'–' if hidden is None else f'{hidden:.0%}':>12}"
-        )
+        cells = (
+            one["kind"], one["mesh_axis"], f"{one['count_per_step']:,}", si(one[SENT], "B"),
+            "–" if wanted is None else si(wanted, "B"), by_rule,
+            "–" if hidden is None else f"{hidden:.0%}",
+        )  # fmt: skip
+        row = _columns(cells, width)
         how = one["algorithm"] or ""
-        beside = len(how) <= width - len(row) - 2
+        beside = not how or len(how) <= width - len(row) - 2
         yield [Span(row), Span(f"  {how}" if beside else "", "dim")]
         if not beside:  # an emitter and its strategy are longer than what is left
             yield from _dim(f"how: {how}", width)
@@ -232,6 +235,14 @@ def _collectives(r: Report, width: int) -> Iterator[Line]:
         if one["planned"] is False:
             yield from _unplanned(one, width)
         yield from _inserted(one, width)
+
+
+def _columns(cells: tuple[str, ...], width: int) -> str:
+    """A row of the table of collectives: two names and five figures, closer in a narrow one."""
+    kind, axis, *figures = cells
+    widths = (8, 13, 13, 11, 12) if width >= ROOMY else (7, 12, 12, 10, 11)
+    placed = (f"{cell:>{each}}" for cell, each in zip(figures, widths, strict=True))
+    return f"  {kind:<16}{axis:<10}{''.join(placed)}"
 
 
 def _untold(r: Report, ruled: bool, width: int) -> Iterator[Line]:
@@ -317,11 +328,11 @@ def _finding(finding: Mapping[str, Any], width: int) -> Iterator[Line]:
 
 
 def _side_by_side(reports: list[Report], width: int) -> Iterator[Line]:
-    room = min(18, (width - 26) // len(reports))
-    yield [Span(f"  {'':<24}" + "".join(f"{r['machine']:>{room}}" for r in reports), "bold")]
+    each = min(18, (width - 26) // len(reports))
+    yield [Span(f"  {'':<24}" + "".join(f"{r['machine']:>{each}}" for r in reports), "bold")]
     for label in ("peak", "available", "arguments", "temporaries"):
         values = [r["memory_bytes"][label] for r in reports]
-        cells = "".join(f"{'–' if v is None else gib_or_mib(v):>{room}}" for v in values)
+        cells = "".join(f"{'–' if v is None else gib_or_mib(v):>{each}}" for v in values)
         yield [Span(f"  {label:<24}{cells}")]
     rows = [("FLOP", [r["flops_per_device"] or 0.0 for r in reports], "FLOP")]
     for kind, axis in sorted(
@@ -329,7 +340,7 @@ def _side_by_side(reports: list[Report], width: int) -> Iterator[Line]:
     ):
         rows.append((f"{kind} {axis}", [_sent(r, kind, axis) for r in reports], "B"))
     for label, sums, unit in rows:
-        cells = "".join(f"{si(value, unit) if value else '–':>{room}}" for value in sums)
+        cells = "".join(f"{si(value, unit) if value else '–':>{each}}" for value in sums)
         yield [Span(f"  {label:<24}{cells}")]
 
 

@@ -15,12 +15,13 @@ def percent(value: float | None, digits: int = 1) -> str:
     return "–" if value is None else f"{100 * value:.{digits}f} %"
 
 
-def print_report(report: Report, cross: dict[str, Summary] | None = None) -> None:
-    """Chips against the naive baseline, the special groups, chip ratios and the sweep."""
+def print_report(report: Report, width: int = 100, cross: dict[str, Summary] | None = None) -> None:
+    """Chips against the naive baseline, the special groups, chip ratios and the sweep, in
+    ``width`` columns."""
     from rich.console import Console
     from rich.table import Table
 
-    console = Console(width=100, highlight=False)
+    console = Console(width=width, highlight=False)
     console.print(
         f"{len(report.scored)} of {report.rows} rows scored, {len(report.skipped)} skipped "
         "(--json lists each with its reason)"
