@@ -115,6 +115,12 @@ def test_a_size_that_is_none_is_said_as_it_stands(key: str, value: Any) -> None:
     assert f"model's {key} is not stated; model.{key} is " in found.why
 
 
+def test_more_heads_than_width_is_no_model() -> None:
+    found = to_case(record(model={"heads": 1024}))
+    assert isinstance(found, Skip)
+    assert "1024 heads, more than its width of 512" in found.why
+
+
 @pytest.mark.parametrize("value", ["x", float("nan"), -1, [], {}])
 @pytest.mark.parametrize("key", ["microbatch", "dtype_class", "remat_class", "stack", "measured"])
 def test_an_odd_value_elsewhere_costs_no_row(key: str, value: Any) -> None:
@@ -152,6 +158,7 @@ def test_the_sweeps_columns_may_stand_in_any_order_with_others_beside(tmp_path: 
         ({"tp": "x"}, "tp is 'x', expected a whole number"),
         ({"nodes": ""}, "nodes is ''"),
         ({"tok/s/gpu": ""}, "tok/s/gpu is ''"),
+        ({"num_heads": "4096"}, "num_heads is 4096, more than the hidden size of 2048"),
         ({"tok/s/gpu": "nan"}, "tok/s/gpu is 'nan'"),
         ({"status": "Other"}, "status is 'Other'"),
     ],

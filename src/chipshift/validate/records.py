@@ -135,6 +135,9 @@ def _unusable(row: Row) -> str:
     absent = missing(row["model"])
     if absent:
         return f"the model's {', '.join(absent)} {'is' if len(absent) == 1 else 'are'} not stated"
+    m = row["model"]
+    if not m.get("preset") and not m.get("head_dim") and m["heads"] > m["d_model"]:
+        return f"the model has {m['heads']} heads, more than its width of {m['d_model']}"
     if not row.get("n_chips"):
         return "the number of chips is not stated"
     if not (row.get("tokens_per_step") or row.get("global_batch")):

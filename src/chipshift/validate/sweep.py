@@ -68,6 +68,9 @@ def _unusable(row: Mapping[str, str]) -> str:
     for key in (*COUNTS, "seq_len", "vocab_size"):
         if not _whole(row, key, {"seq_len": 4096, "vocab_size": 131072}.get(key, 0)):
             return f"{key} is '{row.get(key) or ''}', expected a whole number above 0"
+    heads, hidden = _whole(row, "num_heads"), _whole(row, "hidden_size")
+    if heads > hidden:
+        return f"num_heads is {heads}, more than the hidden size of {hidden}"
     rate = number_of((row.get("tok/s/gpu") or "").strip())
     if status == "success" and not (rate and rate > 0):
         return f"tok/s/gpu is '{row.get('tok/s/gpu') or ''}', expected tokens a second"
