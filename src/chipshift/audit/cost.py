@@ -3,9 +3,8 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import replace
 
-from chipshift.audit.finding import Cost, Finding
+from chipshift.audit.finding import Cost
 from chipshift.audit.names import words
 
 JOB_KEYS = words(
@@ -156,9 +155,3 @@ def without_job(rule: str, formula: str, figures: Mapping[str, float]) -> Cost:
         return Cost(formula="unknown from the source", basis="unknown")
     basis = "measurement" if "measured" in formula.lower() else "unknown"
     return Cost(formula=formula, basis=basis)  # type: ignore[arg-type]
-
-
-def with_job(finding: Finding, job: Mapping[str, float]) -> Finding:
-    """``finding`` with its cost worked from ``job`` where that is possible."""
-    cost = cost_from_job(finding.rule, job)
-    return finding if cost is None else replace(finding, cost=cost)

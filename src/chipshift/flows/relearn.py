@@ -7,7 +7,7 @@ without it (docs/relearn.md has every formula with an example).
 from __future__ import annotations
 
 from collections.abc import Iterator
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from typing import Any
 
 from chipshift.estimate import Estimate
@@ -219,16 +219,3 @@ def _precision(p: Port) -> Iterator[Relearn]:
             "fp16: its range needs a loss scaler, whose check reads a device value every step",
             loss_scaler(p, None), row.instead,
         )  # fmt: skip
-
-
-def as_floats(items: list[Relearn]) -> list[Relearn]:
-    """The same items with plain numbers."""
-    return [
-        replace(r, seconds=_plain(r.seconds), fraction=_plain(r.fraction), bytes=_plain(r.bytes),
-                each_s=_plain(r.each_s))
-        for r in items
-    ]  # fmt: skip
-
-
-def _plain(value: Number | None) -> float | None:
-    return None if value is None else float(plain(value))
