@@ -12,6 +12,7 @@ from chipshift.jobs.draft import Draft
 from chipshift.jobs.job import Given
 from chipshift.jobs.near_value import near_text
 from chipshift.jobs.readers.hf_args import fill, put_ignored, stack_of
+from chipshift.jobs.readers.offloading import put_checkpointing_offload, put_selective
 from chipshift.jobs.readers.yaml_sheet import yaml_sheet
 from chipshift.jobs.settings import Setting, Sheet, as_boolean
 from chipshift.jobs.source import Source
@@ -58,7 +59,12 @@ def read(source: Source, context: Context) -> Draft:
     gathered = sheet.boolean("fp8_enable_fsdp_float8_all_gather", into="weights gathered in fp8")
     if gathered is not None and gathered.value:
         draft.put("gather", Given("fp8", gathered.file, gathered.line))
-    fill(sheet, context, default_micro=1)
+    put_checkpointing_offload(sheet)
+    fill(sheet, context, default_micro=1, adapters_keep=True)
+    put_selective(sheet)
+    why = "frozen layers that wait on the host are counted as if they stayed on the device"
+    if sheet.flag("cpu_offload", "layer_offloading"):
+        draft.note("layer_offloading", "on the device", why)
     _packed(draft, sheet.settings)
     draft.assume("stack", stack_of(draft), "axolotl has no calibration of its own")
     put_ignored(

@@ -20,6 +20,7 @@ from chipshift.jobs.near_value import refuse_near
 from chipshift.jobs.overrides import typed
 from chipshift.jobs.readers.adapter_keys import AUTOCAST, USED, put_adapters
 from chipshift.jobs.readers.hf_sharding import put_sharding
+from chipshift.jobs.readers.offloading import put_offloading
 from chipshift.jobs.readers.optimizer_name import put_optimizer_named
 from chipshift.jobs.readers.parallelism_config import put_sequence_parallel
 from chipshift.jobs.readers.preference_keys import put_loss
@@ -214,7 +215,6 @@ FLAGS: tuple[tuple[str, tuple[str, ...]], ...] = (
     ("variable_length", ("group_by_length",)),
     ("apex", ("half_precision_backend",)),
     ("apex", ("fp16_backend",)),
-    ("cpu_offload", ("activation_offloading",)),
 )
 
 
@@ -315,8 +315,15 @@ def put_ignored(sheet: Sheet, more: tuple[str, ...] = ()) -> None:
     sheet.ignore((*QUIET, *more), False, "does not change the time or memory of a step")
 
 
-def fill(sheet: Sheet, context: Context, task: str = "sft", default_micro: int = 8) -> None:
-    """Everything that the Trainer's words say."""
+def fill(
+    sheet: Sheet,
+    context: Context,
+    task: str = "sft",
+    default_micro: int = 8,
+    *,
+    adapters_keep: bool = False,
+) -> None:
+    """Everything that the Trainer's words say; ``adapters_keep`` as in ``put_offloading``."""
     put_model(sheet, context)
     put_batch(sheet, default_micro)
     put_precision(sheet)
@@ -327,6 +334,8 @@ def fill(sheet: Sheet, context: Context, task: str = "sft", default_micro: int =
     put_adapters(sheet)
     if sheet.draft.get("lora") is not None:
         sheet.draft.assume("adapter_dtype", "fp32", AUTOCAST)
+    needs = "gradient_checkpointing" if adapters_keep else ""
+    put_offloading(sheet, needs=needs, adapters_keep=adapters_keep)
     put_task(sheet, task)
     put_flags(sheet)
 

@@ -14,6 +14,7 @@ from chipshift.jobs.dtypes import dtype_of
 from chipshift.jobs.job import Given
 from chipshift.jobs.loss import GENERATES
 from chipshift.jobs.readers.hf_args import put_model_named
+from chipshift.jobs.readers.offloading import put_offloading
 from chipshift.jobs.readers.optimizer_name import put_optimizer_named
 from chipshift.jobs.readers.preference_keys import known_loss, say_sampled
 from chipshift.jobs.readers.teacher import put_teacher
@@ -58,7 +59,7 @@ def read(source: Source, context: Context) -> Draft:
         on = sheet.boolean(key, into="rematerialisation")
         if on is not None:
             draft.put("remat", Given(remat if on.value else "none", on.file, on.line))
-    sheet.flag("activation_offload", "enable_activation_offloading")
+    put_offloading(sheet, "enable_activation_offloading", needs="enable_activation_checkpointing")
     name = sheet.text("optimizer._component_", into="optimizer")
     if name is not None:
         put_optimizer_named(draft, name, "optimizer._component_")
