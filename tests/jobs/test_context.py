@@ -269,3 +269,33 @@ def test_key_value_heads_that_cannot_be_repeated_evenly(tmp_path: Path) -> None:
     text = NATIVE.format(stack="deepspeed", cp=4, kind="all_to_all", degree=0)
     with pytest.raises(InputError, match="10 key/value heads"):
         job(tmp_path, job__toml=text.replace("llama-3.1-8b", "phi-4"))
+
+
+TITAN = """
+[model]
+name = "llama3"
+flavor = "8B"
+[training]
+local_batch_size = 1
+seq_len = 262144
+[parallelism]
+data_parallel_shard_degree = {shard}
+context_parallel_degree = 8
+"""
+
+
+@pytest.mark.parametrize(("shard", "over_cp"), [(1, True), (2, False)])
+def test_torchtitan_shards_over_cp_where_the_shard_degree_is_one(
+    tmp_path: Path, shard: int, over_cp: bool
+) -> None:
+    """torchtitan/distributed/fsdp.py: the group is dp_shard × cp; above 1 both share anyway."""
+    read = job(tmp_path, job__toml=TITAN.format(shard=shard))
+    assert read.plan is not None
+    assert (read.plan.value.fsdp, read.plan.value.cp_shards) == (shard, over_cp)
+
+
+def test_accelerate_shards_over_cp_where_the_shard_size_is_one(tmp_path: Path) -> None:
+    """Accelerate's ParallelismConfig: FSDP's mesh is the joint one, dp_shard_cp."""
+    axes = "fsdp: full_shard\nparallelism_config:\n  dp_shard_size: 1\n  cp_size: 8\n"
+    read = job(tmp_path, args__yaml=TRAINER + axes)
+    assert read.plan is not None and read.plan.value.cp_shards

@@ -11,6 +11,7 @@ from chipshift.models.adapters import (
     adapters_of,
     op_of,
 )
+from chipshift.models.hf import read_config
 from chipshift.models.lora import ALL_LINEAR, Lora
 from chipshift.models.preset import preset
 
@@ -38,6 +39,19 @@ def test_experts_adapters_are_stacked_into_one() -> None:
     assert dict(found.maps) == {"qkv_proj": 1, "experts_up": 1, "experts_down": 1}
 
 
+def test_granites_shared_map_is_a_feed_forward_where_no_expert_is_routed() -> None:
+    keys = {"model_type": "granitemoehybrid", "hidden_size": 64, "num_hidden_layers": 2,
+            "num_attention_heads": 4, "num_key_value_heads": 2, "vocab_size": 99,
+            "shared_intermediate_size": 96, "layer_types": ["attention", "attention"],
+            "num_local_experts": 0, "position_embedding_type": "rope"}  # fmt: skip
+    lora = Lora(targets=("input_linear", "output_linear"))
+    dense = {"mlp_up": 1, "mlp_down": 1}
+    assert dict(adapters_of(read_config(keys), lora).maps) == dense
+    routed = {**keys, "num_local_experts": 4, "num_experts_per_tok": 2, "intermediate_size": 32}
+    shared = {"shared_up": 1, "shared_down": 1}
+    assert dict(adapters_of(read_config(routed), lora).maps) == shared
+
+
 @pytest.mark.parametrize(
     ("module", "op"),
     [
@@ -53,6 +67,12 @@ def test_experts_adapters_are_stacked_into_one() -> None:
         ("gpt_neox.layers.3.attention.dense", "out_proj"),
         ("gpt_neox.layers.3.mlp.dense_h_to_4h", "mlp_up"),
         ("gpt_neox.layers.3.mlp.dense_4h_to_h", "mlp_down"),
+        ("model.layers.0.attention.wo", "out_proj"),
+        ("model.layers.0.feed_forward.w2", "mlp_down"),
+        ("transformer.h.0.mlp.w2", "mlp_up"),
+        ("model.layers.0.linear_attn.in_proj_qkvz", "qkv_proj"),
+        ("model.layers.0.linear_attn.in_proj_ba", ""),
+        ("model.layers.0.self_attn.compressor.indexer.q_b_proj", ""),
     ],
 )
 def test_the_op_of_a_module(module: str, op: str) -> None:

@@ -1,6 +1,7 @@
 """Adapters: what is trained, worked by hand."""
 
 import json
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -125,10 +126,17 @@ def test_targets_that_the_model_does_not_have() -> None:
         trainable_params(SMALL, Lora(4, ("q_proj",), layers=(9,)))
     with pytest.raises(InputError, match="expected both or neither"):
         trainable_params(preset("mixtral-8x7b"), Lora(4, ("w1",)))
-    with pytest.raises(InputError, match="module names of 'mamba' are not known"):
-        trainable_params(
-            read_config(
-                {"model_type": "mamba", "hidden_size": 8, "num_hidden_layers": 1, "vocab_size": 9}
-            ),
-            Lora(4),
-        )
+
+
+MAMBA = {"model_type": "mamba", "hidden_size": 8, "num_hidden_layers": 1, "vocab_size": 9}
+
+
+def test_a_family_without_usual_targets_asks_for_them() -> None:
+    with pytest.raises(InputError, match="no target_modules are named, and mamba has none"):
+        trainable_params(read_config(MAMBA), Lora(4))
+
+
+def test_a_family_whose_modules_are_not_known_says_so() -> None:
+    unknown = replace(read_config(MAMBA), architecture="bamboo")
+    with pytest.raises(InputError, match="names of 'bamboo' are not known; did you mean 'bamba'"):
+        trainable_params(unknown, Lora(4))

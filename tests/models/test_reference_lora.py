@@ -7,10 +7,12 @@ import pytest
 from chipshift.models.adapters import DORA_KEPT
 from chipshift.models.hf import read_config
 from chipshift.models.lora import read_lora, trainable_params
-from chipshift.models.modules import NAMINGS
+from chipshift.models.module_names import NAMINGS
 
+from .newer_configs import TEXTS
 from .reference import built_config
-from .reference_configs import DECODERS
+from .reference_configs import DECODERS, HYBRIDS, MULTIMODAL
+from .test_reference import SPARSE
 
 pytestmark = [
     pytest.mark.reference,
@@ -22,30 +24,89 @@ pytestmark = [
 ]
 
 ADAPTED = [(name, config) for name, config in DECODERS if config["model_type"] in NAMINGS]
-DENSE = [(n, c) for n, c in ADAPTED if not {"num_experts_per_tok", "num_experts"} & set(c)]
+ROUTED = {"num_experts_per_tok", "num_experts", "moe_num_experts"}
+DENSE = [(n, c) for n, c in ADAPTED if not ROUTED & set(c)]
 GROUPED = [
     c for n, c in ADAPTED if n in ("llama", "qwen2", "gemma2", "deepseek_v3, no query latent")
 ]
 
 
-def trained(config: dict[str, Any], keys: dict[str, Any]) -> int:
-    """What PEFT leaves trainable in the reference's model, built without memory."""
+FURTHER = [
+    (name, config)
+    for name, config in [*HYBRIDS, *TEXTS, ("glm_moe_dsa", SPARSE)]
+    if config["model_type"] in NAMINGS
+]
+SEEING = [case for case in MULTIMODAL if case[1]["model_type"] in NAMINGS]
+MAMBAS = ("mamba", "mamba2", "falcon_mamba", "falcon_h1", "nemotron_h")
+"""Whose way back PEFT refuses to adapt: the scan's kernel reads its weight by itself."""
+
+
+def trained(
+    config: dict[str, Any],
+    keys: dict[str, Any],
+    auto: str = "AutoModelForCausalLM",
+    inside: str = "",
+) -> int:
+    """What PEFT leaves trainable in the reference's model, built without memory.
+
+    Args:
+        inside: count parameters whose path has this in it.
+    """
     import peft
     import torch
     import transformers
 
     transformers.logging.set_verbosity_error()
     with torch.device("meta"):
-        model = transformers.AutoModelForCausalLM.from_config(built_config(config))
+        model = getattr(transformers, auto).from_config(built_config(config))
         model.tie_weights()
         adapted = peft.get_peft_model(model, peft.LoraConfig(task_type="CAUSAL_LM", **keys))
-    return int(adapted.get_nb_trainable_parameters()[0])
+    own = (p.numel() for n, p in adapted.named_parameters() if p.requires_grad and inside in n)
+    return sum(own) if inside else int(adapted.get_nb_trainable_parameters()[0])
 
 
 @pytest.mark.parametrize("config", [c for _, c in ADAPTED], ids=[name for name, _ in ADAPTED])
 def test_all_linear(config: dict[str, Any]) -> None:
     keys = {"target_modules": "all-linear", "r": 4}
     assert trainable_params(read_config(config), read_lora(keys)) == trained(config, keys)
+
+
+@pytest.mark.parametrize("config", [c for _, c in FURTHER], ids=[name for name, _ in FURTHER])
+def test_all_linear_of_hybrids_and_newer_families(config: dict[str, Any]) -> None:
+    keys: dict[str, Any] = {"target_modules": "all-linear", "r": 4}
+    if config["model_type"] in MAMBAS:
+        keys["exclude_modules"] = ["out_proj"]
+    assert trainable_params(read_config(config), read_lora(keys)) == trained(config, keys)
+
+
+def test_the_families_that_are_compared() -> None:
+    # Mixtures, latent attention, fused maps and recurrent layers among them.
+    compared = {config["model_type"] for _, config in ADAPTED + FURTHER}
+    compared |= {config["model_type"] for _, config, _ in SEEING}
+    assert len(compared) >= 75
+    assert {
+        "qwen3_next",
+        "glm_moe_dsa",
+        "deepseek_v4",
+        "kimi_linear",
+        "granitemoehybrid",
+    } < compared
+
+
+@pytest.mark.parametrize(("config", "auto"), [c[1:] for c in SEEING], ids=[c[0] for c in SEEING])
+def test_all_linear_of_the_language_model_beside_a_tower(config: dict[str, Any], auto: str) -> None:
+    keys = {"target_modules": "all-linear", "r": 4}
+    expected = trained(config, keys, auto, inside="language_model")
+    assert trainable_params(read_config(config), read_lora(keys)) == expected
+
+
+@pytest.mark.parametrize(
+    "name", ["codegen", "mpt", "gpt_neox", "bloom", "nemotron_h", "gemma2", "qwen3", "gpt_neo"]
+)
+def test_targets_where_none_are_named(name: str) -> None:
+    """PEFT's own for the family (utils/constants.py)."""
+    config = next(c for _, c in ADAPTED + FURTHER if c["model_type"] == name)
+    assert trainable_params(read_config(config), read_lora({"r": 4})) == trained(config, {"r": 4})
 
 
 @pytest.mark.parametrize("config", [c for _, c in DENSE], ids=[name for name, _ in DENSE])
@@ -83,7 +144,7 @@ BIASED += [c for n, c in DENSE if c["model_type"] in ("gpt2", "qwen2", "phi", "o
 @pytest.mark.parametrize("dora", [False, True])
 def test_biases_of_adapted_modules_alone(config: dict[str, Any], dora: bool) -> None:
     keys = {"target_modules": "all-linear", "bias": "lora_only", "use_dora": dora}
-    if dora and {"num_experts_per_tok", "num_experts"} & set(config):
+    if dora and ROUTED & set(config):
         keys["use_dora"] = False  # PEFT trains no magnitudes of stacked parameters
     assert trainable_params(read_config(config), read_lora(keys)) == trained(config, keys)
 

@@ -22,7 +22,8 @@ from chipshift.models.adapters import Adapters, adapters_of
 from chipshift.models.count import params
 from chipshift.models.lora import RENAMED, Lora, matmul_share, saved_beside, trainable_params
 from chipshift.models.model import Attention, DenseMlp, Model, MoeMlp
-from chipshift.models.modules import NAMINGS, linear_modules, naming
+from chipshift.models.module_names import NAMINGS
+from chipshift.models.modules import linear_modules, naming
 from chipshift.units import GIB
 
 
@@ -215,6 +216,9 @@ def _adapters(draft: Draft) -> None:
         for name in saved_beside(model, lora):
             draft.note("modules_to_save", name, "only an embedding and a head are counted in full")
         draft.note("trained parameters", f"{trained:,}", "adapters and modules saved in full")
+        if model.towers:
+            why = "the language model's alone, as where the towers are frozen"
+            draft.note("adapters on towers", "not counted", why)
     shown = stated if isinstance(stated, Given) else Given(stated.value, draft.file)
     draft.put("trainable_fraction", restated(shown, min(1.0, max(share, 1e-9))))
     if share < 1:

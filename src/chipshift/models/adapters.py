@@ -14,6 +14,7 @@ import numpy as np
 
 from chipshift.models.lora import Lora, adapted
 from chipshift.models.model import Model
+from chipshift.models.modules import LinearModule, naming
 from chipshift.worked import formula
 
 Number = Any
@@ -25,18 +26,28 @@ DORA_LAUNCHES = 12
 weights, their norm, the magnitude over it, and what scaling the outputs takes (4)."""
 
 _OPS = (
+    (("compressor.", "indexer.", "altup.", "laurel.", "per_layer_"), ""),
     (("experts.gate_up_proj",), "experts_up"),
     (("experts.down_proj",), "experts_down"),
     (("shared_expert.down_proj", "shared_experts.down_proj"), "shared_down"),
-    (("shared_expert.", "shared_experts."), "shared_up"),
+    (("mlp.shared_mlp.down_proj", "shared_mlp.output_linear"), "shared_down"),
+    (("shared_expert.", "shared_experts.", "shared_mlp."), "shared_up"),
     (("q_a_proj",), "q_down"),
     (("q_b_proj",), "q_up"),
-    (("kv_a_proj_with_mqa",), "kv_down"),
+    (("kv_a_proj_with_mqa", "self_attn.kv_proj"), "kv_down"),
     (("kv_b_proj",), "kv_up"),
     (("mlp.c_proj", "down_proj", "dense_4h_to_h", "fc_out", "fc2"), "mlp_down"),
+    (("feed_forward.w2",), "mlp_down"),
     (("gate_proj", "up_proj", "gate_up_proj", "dense_h_to_4h", "c_fc", "fc_in", "fc1"), "mlp_up"),
-    (("o_proj", "c_proj", "out_proj", "dense"), "out_proj"),
+    (("feed_forward.w1", "feed_forward.w3", "mlp.w1", "mlp.w2"), "mlp_up"),
+    (
+        ("o_proj", "c_proj", "out_proj", "dense", "wo", "linear_out", "o_a_proj", "o_b_proj"),
+        "out_proj",
+    ),
     (("q_proj", "k_proj", "v_proj", "qkv_proj", "c_attn", "query_key_value"), "qkv_proj"),
+    (("W_pack", "Wqkv", "wqkv"), "qkv_proj"),
+    # of a recurrent mixer's several maps inward the widest: each of them is an op of that name
+    (("mamba.in_proj", "mixer.in_proj", "conv.in_proj", "in_proj_qkv", "linear_x"), "qkv_proj"),
 )
 """Parts of a module's path, the more special first, and the op that the map is part of."""
 
@@ -77,9 +88,19 @@ def adapters_of(model: Model, lora: Lora) -> Adapters:
     Raises:
         InputError: a target names no module of the model, or its modules are not known.
     """
-    found = Counter(op for m in adapted(model, lora) if m.layer >= 0 if (op := op_of(m.name)))
+    found = Counter(op for m in adapted(model, lora) if m.layer >= 0 if (op := _op_in(model, m)))
     maps = tuple((op, count / model.n_layers) for op, count in sorted(found.items()))
     return Adapters(maps, lora.dora)
+
+
+def _op_in(model: Model, module: LinearModule) -> str:
+    """``op_of``; what is shared by all tokens is a plain feed-forward where no expert is routed."""
+    names, op = naming(model), op_of(module.name)
+    if not model.routed:
+        return op.replace("shared_", "mlp_")
+    if f".{names.shared}." in module.name:
+        return op.replace("mlp_", "shared_")
+    return op
 
 
 def op_of(module: str) -> str:

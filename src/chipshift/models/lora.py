@@ -23,10 +23,13 @@ from chipshift.worked import formula
 ALL_LINEAR = "all-linear"
 USUAL = {
     "bloom": ("query_key_value",),
+    "codegen": ("qkv_proj",),
     "falcon": ("query_key_value",),
     "gpt2": ("c_attn",),
     "gpt_bigcode": ("c_attn",),
     "gpt_neox": ("query_key_value",),
+    "mpt": ("Wqkv",),
+    "nemotron_h": ("q_proj", "k_proj", "v_proj", "o_proj"),
     "phi": ("q_proj", "v_proj", "fc1", "fc2"),
 }
 """Targets where the config names none; q and v elsewhere."""
@@ -37,15 +40,26 @@ _EXPERTS = {
     "up_proj": "gate_up_proj",
     "down_proj": "down_proj",
 }
+_MIXTRAL = {"gate": "gate.weight", "w1": "gate_up_proj", "w3": "gate_up_proj", "w2": "down_proj"}
 RENAMED: dict[str, dict[str, str]] = {
-    "mixtral": {
-        "gate": "gate.weight",
-        "w1": "gate_up_proj",
-        "w3": "gate_up_proj",
-        "w2": "down_proj",
-    },
+    **dict.fromkeys(("minimax", "minimax_m2", "mixtral"), _MIXTRAL),
     **dict.fromkeys(
-        ("deepseek_v2", "deepseek_v3", "glm4_moe", "glm4_moe_lite", "olmoe", "qwen3_moe"), _EXPERTS
+        (
+            "deepseek_v2",
+            "deepseek_v3",
+            "deepseek_v32",
+            "dots1",
+            "ernie4_5_moe",
+            "exaone_moe",
+            "glm4_moe",
+            "glm4_moe_lite",
+            "glm_moe_dsa",
+            "hunyuan_v1_moe",
+            "olmoe",
+            "qwen3_moe",
+            "qwen3_next",
+        ),
+        _EXPERTS,
     ),
 }
 """Names of experts' maps as checkpoints have them, and the stacked parameters they are in now.
@@ -53,8 +67,8 @@ RENAMED: dict[str, dict[str, str]] = {
 PEFT moves such a target over to the parameter, and so off the dense maps of the same name.
 """
 BIASED_NORMS = frozenset(
-    {"bloom", "falcon", "gpt2", "gpt_bigcode", "gpt_neox", "gptj", "nemotron", "opt", "phi"}
-    | {"stablelm", "starcoder2"}
+    {"bloom", "codegen", "falcon", "gpt2", "gpt_bigcode", "gpt_neo", "gpt_neox", "gptj"}
+    | {"nemotron", "opt", "phi", "phimoe", "stablelm", "starcoder2"}
 )
 """Families whose norms have a bias, half of their parameters."""
 
@@ -204,7 +218,7 @@ def adapted(model: Model, lora: Lora) -> list[LinearModule]:
     ]
     inside = linear_modules(model)
     modules = [m for m in inside if not m.stacked]
-    targets = lora.targets or USUAL.get(model.architecture, ("q_proj", "v_proj"))
+    targets = lora.targets or _usual(model, modules)
     if targets == (ALL_LINEAR,):
         targets = tuple(_ends(modules)) + tuple(RENAMED.get(model.architecture, ()))
     elif not lora.pattern and not lora.parameters:
@@ -226,6 +240,21 @@ def adapted(model: Model, lora: Lora) -> list[LinearModule]:
             f" its modules end in {', '.join(_ends([*modules, *ends]))}"
         )
     return chosen
+
+
+def _usual(model: Model, modules: list[LinearModule]) -> tuple[str, ...]:
+    """What is adapted where the config names nothing.
+
+    Raises:
+        InputError: the family has no such targets.
+    """
+    targets = USUAL.get(model.architecture, ("q_proj", "v_proj"))
+    if not any(_named(m.name, targets) for m in modules):
+        raise InputError(
+            f"no target_modules are named, and {model.architecture} has none by default;"
+            f" its modules end in {', '.join(_ends(modules))}"
+        )
+    return targets
 
 
 def _moved(

@@ -9,30 +9,8 @@ from collections.abc import Iterator
 from dataclasses import dataclass
 
 from chipshift.errors import InputError, nearest
-from chipshift.models.model import Attention, DenseMlp, Layer, Model, MoeMlp
-
-
-@dataclass(frozen=True)
-class Naming:
-    """Where a family keeps its maps; ``qkv`` or ``gate_up`` set means that they are fused.
-
-    Attributes:
-        layers: path of a block, its number still to come.
-        mlp: paths of the feed-forward's maps, the last one leading back.
-    """
-
-    layers: str = "model.layers"
-    attention: str = "self_attn"
-    qkv: str = ""
-    q: str = "q_proj"
-    k: str = "k_proj"
-    v: str = "v_proj"
-    o: str = "o_proj"
-    gate_up: str = ""
-    mlp: tuple[str, ...] = ("mlp.gate_proj", "mlp.up_proj", "mlp.down_proj")
-    shared: str = "mlp.shared_experts"
-    embedding: str = "model.embed_tokens"
-    head: str = "lm_head"
+from chipshift.models.model import Attention, DenseMlp, Layer, Model, MoeMlp, Projection
+from chipshift.models.module_names import NAMINGS, Naming
 
 
 @dataclass(frozen=True)
@@ -55,131 +33,6 @@ class LinearModule:
     bias: int = 0
 
 
-_LLAMA = Naming()
-_PLAIN = Naming(mlp=("mlp.up_proj", "mlp.down_proj"))
-_GPT2 = Naming(
-    layers="transformer.h",
-    attention="attn",
-    qkv="c_attn",
-    o="c_proj",
-    mlp=("mlp.c_fc", "mlp.c_proj"),
-    embedding="transformer.wte",
-)
-_GPTJ = Naming(
-    layers="transformer.h",
-    attention="attn",
-    o="out_proj",
-    mlp=("mlp.fc_in", "mlp.fc_out"),
-    embedding="transformer.wte",
-)
-_BLOOM = Naming(
-    layers="transformer.h",
-    attention="self_attention",
-    qkv="query_key_value",
-    o="dense",
-    mlp=("mlp.dense_h_to_4h", "mlp.dense_4h_to_h"),
-    embedding="transformer.word_embeddings",
-)
-_PHI3 = Naming(qkv="qkv_proj", gate_up="mlp.gate_up_proj")
-_GLM = Naming(gate_up="mlp.gate_up_proj")
-_CHATGLM = Naming(
-    layers="transformer.encoder.layers",
-    attention="self_attention",
-    qkv="query_key_value",
-    o="dense",
-    gate_up="mlp.dense_h_to_4h",
-    mlp=("mlp.dense_h_to_4h", "mlp.dense_4h_to_h"),
-    embedding="transformer.embedding.word_embeddings",
-    head="transformer.output_layer",
-)
-_QWEN = Naming(
-    layers="transformer.h",
-    attention="attn",
-    qkv="c_attn",
-    o="c_proj",
-    mlp=("mlp.w2", "mlp.w1", "mlp.c_proj"),
-    embedding="transformer.wte",
-)
-_INTERNLM2 = Naming(
-    attention="attention",
-    qkv="wqkv",
-    o="wo",
-    mlp=("feed_forward.w1", "feed_forward.w3", "feed_forward.w2"),
-    embedding="model.tok_embeddings",
-    head="output",
-)
-
-NAMINGS: dict[str, Naming] = {
-    **dict.fromkeys(
-        (
-            "cohere",
-            "cohere2",
-            "deci",
-            "deepseek",
-            "deepseek_v2",
-            "deepseek_v3",
-            "exaone4",
-            "gemma",
-            "gemma2",
-            "gemma3_text",
-            "glm4_moe",
-            "glm4_moe_lite",
-            "gpt_oss",
-            "granite",
-            "internlm",
-            "llama",
-            "ministral",
-            "ministral3",
-            "mistral",
-            "mixtral",
-            "nemotron-nas",
-            "olmo",
-            "olmo2",
-            "olmo3",
-            "olmoe",
-            "qwen2",
-            "qwen3",
-            "qwen3_moe",
-            "seed_oss",
-            "smollm3",
-            "stablelm",
-        ),
-        _LLAMA,
-    ),
-    "arcee": _PLAIN,
-    "baichuan": Naming(qkv="W_pack"),
-    "bloom": _BLOOM,
-    "chatglm": _CHATGLM,
-    "falcon": _BLOOM,
-    "glm": _GLM,
-    "glm4": _GLM,
-    "gpt2": _GPT2,
-    "gpt_bigcode": _GPT2,
-    "gpt_neox": Naming(
-        layers="gpt_neox.layers",
-        attention="attention",
-        qkv="query_key_value",
-        o="dense",
-        mlp=("mlp.dense_h_to_4h", "mlp.dense_4h_to_h"),
-        embedding="gpt_neox.embed_in",
-    ),
-    "gptj": _GPTJ,
-    "internlm2": _INTERNLM2,
-    "nemotron": _PLAIN,
-    "opt": Naming(
-        layers="model.decoder.layers",
-        o="out_proj",
-        mlp=("fc1", "fc2"),
-        embedding="model.decoder.embed_tokens",
-    ),
-    "phi": Naming(o="dense", mlp=("mlp.fc1", "mlp.fc2")),
-    "phi3": _PHI3,
-    "qwen": _QWEN,
-    "qwen2_moe": Naming(shared="mlp.shared_expert"),
-    "starcoder2": Naming(mlp=("mlp.c_fc", "mlp.c_proj")),
-}
-
-
 def naming(model: Model) -> Naming:
     """How the model's family names its modules.
 
@@ -190,7 +43,7 @@ def naming(model: Model) -> Naming:
         choices = list(NAMINGS)
         raise InputError(
             f"the module names of {model.architecture or model.name!r} are not known"
-            f"{nearest(model.architecture, choices)}; adapters are counted for {', '.join(choices)}"
+            f"{nearest(model.architecture, choices)}; those of {len(choices)} families are"
         )
     return NAMINGS[model.architecture]
 
@@ -200,15 +53,16 @@ def linear_modules(model: Model) -> list[LinearModule]:
     names = naming(model)
     beside = names.layers.rsplit(".", 1)[0]
     found = [
-        LinearModule(f"{beside}.{p.name}", -1, p.inputs, p.outputs, bias=p.bias_params)
+        LinearModule(f"{beside}.{name}", -1, p.inputs, outputs, bias=p.bias_params)
         for p in model.projections
+        for name, outputs in _renamed(names, p)
     ]
     for number, kind in enumerate(model.layer_order):
         path = f"{names.layers}.{number}"
         layer = model.layers[kind][0]
         biased = _biased(names, layer, model.d_model)
         for name, inputs, outputs, copies in _block(names, layer, model.d_model):
-            stacked = ".experts." in name or name.endswith(".weight")
+            stacked = f".{names.experts}." in f".{name}" or name.endswith(".weight")
             bias = outputs if name in biased else 0
             found.append(
                 LinearModule(f"{path}.{name}", number, inputs, outputs, copies, stacked, bias)
@@ -235,7 +89,7 @@ def _biased(n: Naming, layer: Layer, d_model: int) -> set[str]:
         found |= {name for name, *_ in _feed_forward(n, 1, layer.mlp.matrices, d_model)}
     if isinstance(layer.mlp, MoeMlp) and layer.mlp.shared_bias_params:
         maps = _feed_forward(n, 1, layer.mlp.matrices, d_model)
-        found |= {name.replace("mlp", n.shared, 1) for name, *_ in maps}
+        found |= {_of_shared(n, name) for name, *_ in maps}
     return found
 
 
@@ -247,17 +101,47 @@ def _block(n: Naming, layer: Layer, d_model: int) -> Iterator[tuple[str, int, in
     if isinstance(layer.mlp, DenseMlp):
         yield from _feed_forward(n, layer.mlp.width, layer.mlp.matrices, d_model)
     if isinstance(layer.mlp, MoeMlp):
-        moe = layer.mlp
-        if moe.shared_width:
-            for name, *numbers in _feed_forward(n, moe.shared_width, moe.matrices, d_model):
-                yield (name.replace("mlp", n.shared, 1), *numbers)  # type: ignore[misc]
-        if moe.shared_gate_params:
-            yield "mlp.shared_expert_gate", d_model, 1, 1
-        yield "mlp.gate.weight", d_model, moe.experts, 1
-        d_expert = moe.latent_width or d_model
-        up = moe.width * (moe.matrices - 1)
-        yield "mlp.experts.gate_up_proj", d_expert, up, moe.experts
-        yield "mlp.experts.down_proj", moe.width, d_expert, moe.experts
+        yield from _experts(n, layer.mlp, d_model)
+    for p in layer.projections:
+        yield from ((name, p.inputs, outputs, 1) for name, outputs in _renamed(n, p))
+    if layer.mixer is not None:
+        values = layer.mixer.heads * layer.mixer.value_dim
+        for p in layer.mixer.projections:
+            for name, outputs in _renamed(n, p, values):
+                yield f"{n.mixer}.{name}", p.inputs, outputs, 1
+
+
+def _renamed(n: Naming, p: Projection, values: int = 0) -> list[tuple[str, int]]:
+    """(name, outputs) of the maps that a projection is; equal ones, but for ``in_proj_z``, which
+    is as wide as the mixer's values."""
+    names = dict(n.renamed).get(p.name, (p.name,))
+    if "in_proj_z" in names:
+        return list(zip(names, (p.outputs - values, values), strict=True))
+    return [(name, p.outputs // len(names)) for name in names]
+
+
+def _of_shared(n: Naming, name: str) -> str:
+    """The path of a feed-forward's map in the experts that every token visits."""
+    last = name.rsplit(".", 1)[-1]
+    if n.shared_gate_up and name == n.gate_up:
+        last = n.shared_gate_up
+    if n.shared_down and name == n.mlp[-1]:
+        last = n.shared_down
+    return f"{n.shared}.{last}"
+
+
+def _experts(n: Naming, moe: MoeMlp, d_model: int) -> Iterator[tuple[str, int, int, int]]:
+    """Maps of a routed feed-forward: those of every token, the router, the stacked experts."""
+    if moe.shared_width:
+        for name, *numbers in _feed_forward(n, moe.shared_width, moe.matrices, d_model):
+            yield (_of_shared(n, name), *numbers)  # type: ignore[misc]
+    if moe.shared_gate_params:
+        yield "mlp.shared_expert_gate", d_model, 1, 1
+    yield n.router, d_model, moe.experts, 1
+    d_expert = moe.latent_width or d_model
+    up = "gate_up_proj" if moe.matrices == 3 else "up_proj"
+    yield f"{n.experts}.{up}", d_expert, moe.width * (moe.matrices - 1), moe.experts
+    yield f"{n.experts}.down_proj", moe.width, d_expert, moe.experts
 
 
 def _feed_forward(
@@ -273,14 +157,12 @@ def _feed_forward(
 
 
 def _attention(n: Naming, a: Attention, d_model: int) -> Iterator[tuple[str, int, int]]:
+    if a.o_rank is not None:
+        yield from _grouped_back(n, a, d_model)
+        return
     back = (n.o, a.heads * a.v_head_dim, d_model)
     if a.kv_lora_rank is not None and a.qk_rope_head_dim is not None:
-        queries = a.heads * a.head_dim
-        if a.q_lora_rank is None:
-            yield n.q, d_model, queries
-        else:
-            yield "q_a_proj", d_model, a.q_lora_rank
-            yield "q_b_proj", a.q_lora_rank, queries
+        yield from _queries(n, a, d_model)
         yield "kv_a_proj_with_mqa", d_model, a.kv_lora_rank + a.qk_rope_head_dim
         wide = a.head_dim - a.qk_rope_head_dim + a.v_head_dim
         yield "kv_b_proj", a.kv_lora_rank, a.heads * wide
@@ -289,8 +171,30 @@ def _attention(n: Naming, a: Attention, d_model: int) -> Iterator[tuple[str, int
     q, k, v = a.heads * a.head_dim, a.kv_heads * a.head_dim, a.kv_heads * a.v_head_dim
     if n.qkv:
         yield n.qkv, d_model, q + k + v
-    else:
-        yield n.q, d_model, q
+        yield back
+        return
+    yield n.q, d_model, q + a.gate_params // d_model  # Qwen3-Next's gate is made with its queries
+    if not a.kv_shared:
         yield n.k, d_model, k
-        yield n.v, d_model, v
+        if not a.values_are_keys:
+            yield n.v, d_model, v
     yield back
+
+
+def _queries(n: Naming, a: Attention, d_model: int) -> Iterator[tuple[str, int, int]]:
+    """Queries of latent attention, through a latent of their own or not."""
+    queries = a.heads * a.head_dim
+    if a.q_lora_rank is None:
+        yield n.q, d_model, queries
+    else:
+        yield "q_a_proj", d_model, a.q_lora_rank
+        yield "q_b_proj", a.q_lora_rank, queries
+
+
+def _grouped_back(n: Naming, a: Attention, d_model: int) -> Iterator[tuple[str, int, int]]:
+    """DeepSeek-V4: one map makes keys and values, the way back goes through grouped latents."""
+    yield from _queries(n, a, d_model)
+    yield "kv_proj", d_model, a.kv_heads * a.head_dim
+    latents = (a.o_rank or 0) * a.o_groups
+    yield "o_a_proj", a.heads * a.v_head_dim // a.o_groups, latents
+    yield "o_b_proj", latents, d_model

@@ -96,6 +96,7 @@ def plan_of(row: Row, model: Model, inferred: Inferred) -> Plan:
         optimizer_sharding=sharding,
         schedule="interleaved" if vpp > 1 else "1f1b",
         cp_kind="ring" if stack in ("torchtitan", "maxtext") else "allgather",
+        cp_shards=stack == "torchtitan" and fsdp == 1 and cp > 1,
         sequence_parallel=tp == 1 or p.get("sp", stack != "automodel") is not False,
         rings=_rings(row),
     )

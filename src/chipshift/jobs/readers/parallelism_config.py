@@ -41,6 +41,10 @@ def put_parallelism(sheet: Sheet, base: str) -> None:
             kind = "ring" if exchange.value == "alltoall" else "allgather"
             draft.put("cp_kind", Given(kind, exchange.file, exchange.line))
         draft.assume("cp_kind", "allgather", "Accelerate's default cp_comm_strategy")
+        shard = draft.values.get("fsdp")
+        if isinstance(shard, Given) and shard.value == 1:
+            # its FSDP shards over the joint mesh dp_shard_cp
+            draft.put("cp_shards", Given(True, shard.file, shard.line))
 
 
 def put_sequence_parallel(sheet: Sheet) -> None:

@@ -146,6 +146,8 @@ def _degrees(sheet: Sheet) -> None:
         draft.note(
             "FSDP over cp", "yes", "torchtitan shards weights over dp_shard × cp, cp included"
         )
+        if shard is not None and shard.value == 1:
+            draft.put("cp_shards", Given(True, shard.file, shard.line))
 
 
 def _experts(draft: Draft) -> None:
