@@ -214,8 +214,9 @@ def test_llm_foundrys_fine_tuning(tmp_path: Path) -> None:
     plain = FOUNDRY.replace("peft_config: {peft_type: LORA, r: 4, target_modules: [q_proj]}", "")
     assert job(tmp_path, plain).task == "sft"
     fused = FOUNDRY.replace("q_proj", "Wqkv").replace("meta-llama/Llama-2-7b-hf", "mosaicml/mpt-7b")
-    # of a layer's 4 × 4096² + 2 × 4 × 4096² each of q, k, v has 4 × (4096 + 4096) beside it
-    share = 3 * 4 * 2 * 4096 / (12 * 4096**2)
+    # 32 layers of 4 × 4096² + 2 × 4 × 4096², and the head over 50,432; q, k and v are one map,
+    # 4096 → 3 × 4096, with 4 × (4096 + 3 × 4096) beside it
+    share = 32 * 4 * 4 * 4096 / (32 * 12 * 4096**2 + 50432 * 4096)
     assert job(tmp_path, fused).trainable_fraction == pytest.approx(share)
 
 

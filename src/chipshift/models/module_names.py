@@ -270,7 +270,7 @@ NAMINGS: dict[str, Naming] = {
         attention="attn",
         qkv="Wqkv",
         o="out_proj",
-        mlp=("ffn.up_proj", "ffn.down_proj"),
+        mlp=("ffn.gate", "ffn.up_proj", "ffn.down_proj"),
         embedding="transformer.wte",
     ),
     "nemotron": _PLAIN,
