@@ -41,7 +41,7 @@ def test_a_host_without_slots_gives_all_it_has(tmp_path: Path) -> None:
     assert command(tmp_path, "deepspeed --include localhost:").devices is None
 
 
-@pytest.mark.parametrize("switch", ["--use_lora", "--use_peft_lora True --lora_r 8", "--use_peft"])
+@pytest.mark.parametrize("switch", ["--use_lora", "--use_peft_lora True --lora_r 8"])
 def test_switches_of_adapters_and_pefts_default_rank(tmp_path: Path, switch: str) -> None:
     found = command(tmp_path, "python", switch)
     # q and v of 32 layers, rank 8: 32 × 2 × 8 × (4096 + 4096)
@@ -49,6 +49,13 @@ def test_switches_of_adapters_and_pefts_default_rank(tmp_path: Path, switch: str
     assert ("trained parameters", f"{32 * 2 * 8 * 8192:,}") in [n[:2] for n in found.assumed]
     told = any(what == "adapters" and "rank 8" in value for what, value, _ in found.assumed)
     assert told is ("lora_r" not in switch)
+
+
+def test_trls_switch_has_trls_rank(tmp_path: Path) -> None:
+    """``use_peft`` is of TRL's ModelConfig, whose ``lora_r`` is 16 (PEFT's own ``r`` is 8)."""
+    found = command(tmp_path, "python", "--use_peft")
+    # q and v of 32 layers, rank 16: 32 × 2 × 16 × (4096 + 4096)
+    assert ("trained parameters", f"{32 * 2 * 16 * 8192:,}") in [n[:2] for n in found.assumed]
 
 
 def test_pefts_own_example_names_four_bits(tmp_path: Path) -> None:

@@ -6,6 +6,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field
 
 from chipshift.jobs.overrides import Overrides
+from chipshift.jobs.shell.values import Field
 from chipshift.jobs.source import Source
 
 
@@ -19,6 +20,7 @@ class Context:
         beside: every file of the job by base name, for those that name one another.
         consumed: base names that another file has taken in (``source``, ``--deepspeed``).
         reading: paths of the files that are being read, each taken in by the one before.
+        environment: variables that the script which starts this one exports.
     """
 
     overrides: Overrides = field(default_factory=lambda: Overrides({}))
@@ -26,6 +28,7 @@ class Context:
     beside: Mapping[str, Source] = field(default_factory=dict)
     consumed: set[str] = field(default_factory=set)
     reading: list[str] = field(default_factory=list)
+    environment: Mapping[str, Field] = field(default_factory=dict)
 
     def neighbour(self, path: str) -> Source | None:
         """The file of that name among those the user gave; no other file is ever opened."""

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from chipshift.errors import InputError
 from chipshift.jobs.draft import FIELDS, Draft
-from chipshift.jobs.job import Assumed, Given, Stated
+from chipshift.jobs.job import Assumed, Given, Ignored, Stated
 
 
 def devices_of_nodes(draft: Draft) -> None:
@@ -24,9 +24,12 @@ def devices_of_nodes(draft: Draft) -> None:
         return
     laid = any(_is_set(stated) for stated in (nodes, each)) and not _is_set(total)
     over = isinstance(total, Assumed) and isinstance(each, Given)
-    if total is not None and not over and not laid:
-        return
     count = nodes.value * each.value
+    if total is not None and not over and not laid:
+        if isinstance(total, Given) and isinstance(each, Given) and total.value > count:
+            why = f"{count} devices here, but {total.value} processes in {total.file}: taken"
+            draft.ignored.append(Ignored("devices", each.file, each.line, True, why))
+        return
     if isinstance(nodes, Given):
         draft.put("devices", Given(count, nodes.file, nodes.line))
     else:

@@ -79,7 +79,8 @@ def read_launch(source: Source, context: Context) -> Launch:
     """Resolve a script with what its scheduler directives say."""
     options = directives(source.text)
     fixed = context.overrides.given
-    found = resolve(source.text, source.path, fixed, set_by_scheduler(options), context.texts())
+    variables = {**context.environment, **set_by_scheduler(options)}
+    found = resolve(source.text, source.path, fixed, variables, context.texts())
     context.overrides.used |= found.environment.used_fixed
     context.consumed |= found.sourced
     launch = Launch(found, options)

@@ -15,7 +15,7 @@ from chipshift.jobs.environment import with_environment
 from chipshift.jobs.job import Given, Ignored, TrainJob
 from chipshift.jobs.overrides import Overrides
 from chipshift.jobs.readers.bridge_script import starts_bridge
-from chipshift.jobs.recognise import recognise
+from chipshift.jobs.recognise import TakesArguments, recognise
 from chipshift.jobs.source import Source, load
 from chipshift.jobs.stated_model import stated_model
 from chipshift.jobs.unknown_keys import bears
@@ -103,8 +103,12 @@ def _drafts(sources: list[Source], context: Context) -> list[Draft]:
         except InputError as error:
             refusals.append((source, error))
     for source, refusal in refusals:
-        if _base(source) not in context.consumed or not drafts:
+        program = isinstance(refusal, TakesArguments)
+        if not drafts or not (program or _base(source) in context.consumed):
             raise refusal
+        if program:
+            why = "the program itself: what it sets beside its command's settings is not read"
+            drafts[0][1].ignored.append(Ignored(_base(source), source.path, None, True, why))
     own = [draft for source, draft in drafts if _base(source) not in context.consumed]
     return own or [draft for _, draft in drafts]
 

@@ -73,12 +73,23 @@ _KEY_VALUE = re.compile(
     r"(?<![\w-])(?:per_device_batch_size|ici_\w+_parallelism|max_target_length)="
 )
 
+_MAXTEXT = re.compile(
+    r"^[^#\n]*\bpython3?[ \t](?:[^\n]*[ \t/\"])?(?:(?:-m[ \t]+)?MaxText[./]train(?:\.py)?|"
+    r"-m[ \t]+maxtext\.trainers\.pre_train\.train)(?=[ \t\\])",
+    re.M,
+)
+"""A command that starts MaxText's training program, which has a default for each key."""
+
 _WEAK = r"\"?gradient_accumulation_steps\"?[ \t]*:"
 """A word of the Trainer's that many tables of other programs have, so that it must stand at the
 top of its file to tell a Trainer's."""
 
 HEAD = 300_000
 """Characters looked at: the longest real job file is a tenth of it."""
+
+
+class TakesArguments(InputError):
+    """A program that takes its settings from its command line or from a file."""
 
 
 def recognise(source: Source) -> str:
@@ -91,7 +102,7 @@ def recognise(source: Source) -> str:
     if not text.strip():
         raise InputError(f"{source.path} is empty; expected a job file")
     if _takes_arguments(text):
-        raise InputError(
+        raise TakesArguments(
             f"{source.path} is a Python script that takes its settings from its command line; "
             "expected the command or the shell script that starts it, or its YAML"
         )
@@ -107,7 +118,7 @@ def recognise(source: Source) -> str:
         or (_wrapper(text) if shell else "")
     )
     if not form and python and _COMMANDS.search(text):
-        raise InputError(
+        raise TakesArguments(
             f"{source.path} is a Python script that takes its settings from its command line; "
             "expected the command or the shell script that starts it, or its YAML"
         )
@@ -213,7 +224,7 @@ def _script(text: str) -> str:
         return "megatron_yaml"
     if _MEGATRON.search(text) and "--pipeline-group-size" not in text:  # OpenChatKit's own words
         return "megatron"
-    if _KEY_VALUE.search(text) and not _manifest(text):
+    if (_KEY_VALUE.search(text) or _MAXTEXT.search(text)) and not _manifest(text):
         return "maxtext"
     if not _IMPORTS.search(text) and _LITGPT.search(text):
         return "litgpt"

@@ -30,6 +30,8 @@ from chipshift.units import GIB
 def settle(draft: Draft) -> None:
     """Turn the words that several files share into degrees, dtypes and shares."""
     _sharding(draft)
+    if draft.get("engine") in ("fsdp", "deepspeed") or draft.get("sharding") == "ddp":
+        draft.assume("mixed", "no", "neither the launcher nor the Trainer names a mixed precision")
     if "mixed" in draft.values or "loaded" in draft.values:
         _dtypes(draft)
     _adapters(draft)

@@ -40,17 +40,14 @@ def read_launched(source: Source, laid: dict[str, Setting], context: Context) ->
     mixed = sheet.text("mixed_precision", into="mixed precision")
     if mixed is not None:
         value = dtype_of(mixed.value) or "no"
-        if value == "no":  # TrainingArguments' own bf16 or fp16 goes before it
-            draft.assume("mixed", "no", f"mixed_precision of {mixed.file}")
-        else:
+        if value != "no":  # else the Trainer's own bf16 or fp16, or its default, goes before it
             draft.put("mixed", Given(value, mixed.file, mixed.line))
         if value == "fp16":
             draft.flag("loss_scaler", "mixed_precision", "fp16", mixed.line)
         if value == "fp8":
             draft.flag("fp8_recipe", "mixed_precision", "fp8", mixed.line)
-    draft.assume("mixed", "no", "Accelerate's default mixed_precision")
-    draft.put("devices", sheet.integer("num_processes", into="devices"))
-    sheet.integer("num_machines", into="nodes")
+    draft.put("devices", sheet.integer("num_processes", into="devices", none=("auto",)))
+    sheet.integer("num_machines", into="nodes", none=("auto",))
     name = (kind.value if kind else "NO").upper()
     if name == "MULTI_CPU":
         draft.note("processes", "CPUs", "MULTI_CPU trains on hosts alone; read as if on devices")

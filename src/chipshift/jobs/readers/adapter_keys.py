@@ -27,6 +27,11 @@ PEFT_KEYS = {
     "use_dora": ("use_dora", "peft_use_dora", "lora_use_dora"),
 }
 """PEFT's names of an adapter's settings, and what TRL, axolotl and LLaMA-Factory call them."""
+TRL_RANK = 16
+"""``lora_r`` of TRL's ModelConfig, whose switch ``use_peft`` is; PEFT's own ``r`` is 8.
+
+Source: Hugging Face, TRL, trainer/model_config.py, and alignment-handbook, configs.py, 2026.
+"""
 USED = ("use_peft", "use_lora", "use_peft_lora")
 """Switches of adapters; all but the first are names that training scripts give them."""
 NAMED = ("peft_config_path", "lora_config_path", "peft_config", "lora_config", "peft_path")
@@ -120,7 +125,10 @@ def put_adapters(sheet: Sheet) -> None:
         keys["r"] = rank.value
     if every and every.value:
         keys["target_modules"] = ALL_LINEAR
-    _put_lora(sheet, read_lora(keys, stated.file), stated, rank is not None)
+    whose = "PEFT's"
+    if rank is None and "use_peft" in sheet.settings and not keys.get("r"):
+        keys["r"], whose = TRL_RANK, "TRL's"
+    _put_lora(sheet, read_lora(keys, stated.file), stated, None if rank is not None else whose)
     narrow = (four and four.value) or (bits and bits.value <= 4)
     if narrow or (eight and eight.value) or bits:
         quantised = four or eight or bits
@@ -130,17 +138,21 @@ def put_adapters(sheet: Sheet) -> None:
         draft.flag("quantised_weights", "load_in_4bit" if narrow else "load_in_8bit", "true", None)
 
 
-def _put_lora(sheet: Sheet, lora: Lora, stated: Given[Any], ranked: bool) -> None:
-    """The adapters; where another file is to say them, that file must win over PEFT's defaults."""
+def _put_lora(sheet: Sheet, lora: Lora, stated: Given[Any], whose: str | None) -> None:
+    """The adapters; where another file is to say them, that file must win over the defaults.
+
+    Args:
+        whose: whose default the rank is; None where it is stated.
+    """
     draft = sheet.draft
-    elsewhere = None if ranked else sheet.raw(*NAMED)
+    elsewhere = None if whose is None else sheet.raw(*NAMED)
     if elsewhere is not None:
         key, setting = elsewhere
         sheet.record(key, setting, "adapters, by their own file")
-        why = f"PEFT's defaults; {key} names another file: give its adapter_config.json too"
+        why = f"{whose} defaults; {key} names another file: give its adapter_config.json too"
         draft.assume("lora", lora, why)
         draft.note("adapters", f"rank {lora.rank}", why)
         return
     draft.put("lora", Given(lora, stated.file, stated.line))
-    if not ranked:
-        draft.note("adapters", f"rank {lora.rank}", "PEFT's default: no rank is given")
+    if whose is not None:
+        draft.note("adapters", f"rank {lora.rank}", f"{whose} default: no rank is given")

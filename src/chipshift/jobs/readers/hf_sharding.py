@@ -10,7 +10,7 @@ import re
 from chipshift.errors import InputError
 from chipshift.jobs.context import Context
 from chipshift.jobs.draft import Draft, join
-from chipshift.jobs.job import Given
+from chipshift.jobs.job import Given, Ignored
 from chipshift.jobs.near_value import FSDP_WORDS, refuse_near
 from chipshift.jobs.readers import deepspeed
 from chipshift.jobs.recognise import recognise
@@ -37,7 +37,7 @@ def put_sharding(sheet: Sheet, context: Context) -> None:
         deepspeed_file(sheet, context, *named)
     table = deepspeed.read_table(sheet, "deepspeed.")
     if table is not None:
-        take(draft, table)
+        _take_engine(draft, table)
     stage = sheet.integer("zero_stage", into="ZeRO stage", low=0, high=3)
     if stage is not None:
         kind = ("ddp", "zero1", "zero2", "fsdp")[stage.value]
@@ -97,7 +97,7 @@ def deepspeed_file(sheet: Sheet, context: Context, key: str, setting: Setting) -
     path = str(setting.value)
     beside = context.neighbour(path)
     if beside is not None:
-        take(draft, deepspeed.read(beside, context))
+        _take_engine(draft, deepspeed.read(beside, context))
         return
     others = [name for name, one in context.beside.items() if _is_deepspeed(one)]
     if others:
@@ -108,6 +108,23 @@ def deepspeed_file(sheet: Sheet, context: Context, key: str, setting: Setting) -
     if "offload" in path.rsplit("/", 1)[-1].lower():
         draft.flag("cpu_offload", key, setting.value, setting.line)
         draft.note("offload", "on the device", f"{why}; the host's part is not modelled")
+
+
+def _take_engine(draft: Draft, engine: Draft) -> None:
+    """A DeepSpeed file: an optimizer that it names is built in place of the Trainer's ``optim``.
+
+    Source: Hugging Face, Transformers, integrations/deepspeed.py (deepspeed_optim_sched), 2026.
+    """
+    ours, theirs = draft.values.get("optimizer"), engine.values.get("optimizer")
+    moments = draft.values.get("moments")
+    if isinstance(theirs, Given) and isinstance(ours, Given):
+        del draft.values["optimizer"]
+        draft.values.pop("moments", None)
+        if ours.value != theirs.value or (moments and moments != engine.values.get("moments")):
+            why = "the optimizer that the DeepSpeed file names is built in its place"
+            draft.ignored.append(Ignored("optim", ours.file, ours.line, True, why))
+            draft.flags = [one for one in draft.flags if one.kind != "quantised_optimizer"]
+    take(draft, engine)
 
 
 def stage_named(path: str) -> tuple[str, str]:

@@ -74,8 +74,22 @@ def put_factory(settings: dict[str, Setting], draft: Draft) -> None:
     why = "LLaMA-Factory recomputes each layer unless told not to"
     draft.assume("remat", "none" if off is not None and as_boolean(off.value) else "full", why)
     kind = str(getattr(settings.get("finetuning_type"), "value", "lora"))
-    if kind != "full" and as_boolean(getattr(settings.get("bf16"), "value", False)):
-        draft.assume("loaded", "bf16", "LLaMA-Factory holds frozen weights in the compute dtype")
+    if "finetuning_type" not in settings and not any(key.startswith("peft_") for key in settings):
+        settings["finetuning_type"] = Setting("lora", draft.file)
+        draft.note("finetuning_type", "lora", "LLaMA-Factory's default")
+    if kind == "lora":
+        settings.setdefault("lora_target", Setting("all", draft.file))
+    half = next((key for key in ("bf16", "fp16") if _on(settings.get(key))), "")
+    if half and kind != "full":
+        draft.assume("loaded", half, "LLaMA-Factory holds frozen weights in the compute dtype")
+    elif kind != "full":
+        draft.assume("loaded", "bf16", "the checkpoint's own dtype, bf16 in most")
+    elif half:
+        draft.assume("reference", half, "LLaMA-Factory loads a reference in the compute dtype")
+
+
+def _on(setting: Setting | None) -> bool:
+    return setting is not None and bool(as_boolean(setting.value))
 
 
 OFF = Setting(None, "")

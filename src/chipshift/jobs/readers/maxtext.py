@@ -22,7 +22,13 @@ from chipshift.jobs.readers.maxtext_command import command_sheet
 from chipshift.jobs.readers.maxtext_experts import put_capacity
 from chipshift.jobs.readers.maxtext_mesh import put_axes, put_batch
 from chipshift.jobs.readers.maxtext_remat import POLICIES, TENSOR, custom_policy
-from chipshift.jobs.readers.maxtext_scale import SIZES, put_scale
+from chipshift.jobs.readers.maxtext_scale import (
+    OF_2023,
+    SIZES,
+    is_of_2023,
+    put_activations,
+    put_scale,
+)
 from chipshift.jobs.readers.optimizer_name import put_optimizer_named
 from chipshift.jobs.readers.teacher import put_teacher
 from chipshift.jobs.readers.yaml_sheet import yaml_sheet
@@ -127,6 +133,8 @@ def _model(sheet: Sheet, context: Context) -> None:
         "head_dim": 128,
         "vocab_size": 32000,
     }
+    old = is_of_2023(sheet)
+    defaults |= OF_2023 if old else {}
     put_scale(sheet, defaults)
     keys = {
         **SIZES,
@@ -137,6 +145,7 @@ def _model(sheet: Sheet, context: Context) -> None:
         "num_experts_per_tok": "num_experts_per_tok",
     }
     put_config_model(sheet, defaults, keys, "maxtext-custom")
+    put_activations(sheet, old)
 
 
 QUANTISATIONS = (

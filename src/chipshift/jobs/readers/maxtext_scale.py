@@ -7,8 +7,11 @@ MaxText/configs/base.yml of 2023 (``base_num_heads``, ``scale``), 2026.
 from __future__ import annotations
 
 from collections.abc import Mapping
+from dataclasses import replace
 
+from chipshift.jobs.job import restated
 from chipshift.jobs.settings import Setting, Sheet, as_integer, wrong
+from chipshift.models.model import DenseMlp
 
 HEADS = ("base_num_query_heads", "base_num_kv_heads")
 SIZES = {
@@ -31,6 +34,19 @@ def doublings(scale: int) -> dict[str, int]:
         "base_mlp_dim": wide,
         "base_num_decoder_layers": cycles,
     }
+
+
+OF_2023: Mapping[str, object] = {
+    "hidden_size": 2560,
+    "num_attention_heads": 8,
+    "num_key_value_heads": 8,
+    "intermediate_size": 8192,
+    "head_dim": 256,
+    "vocab_size": 32768,
+    "tie_word_embeddings": True,
+}
+"""Defaults while the key was ``base_num_heads``: until 2023-12-22, with a feed-forward of two
+matrices (``mlp_activations`` relu)."""
 
 
 def put_scale(sheet: Sheet, defaults: Mapping[str, object]) -> None:
@@ -61,3 +77,34 @@ def put_scale(sheet: Sheet, defaults: Mapping[str, object]) -> None:
         base = size if size is not None else as_integer(defaults[SIZES[name]])
         if base is not None and times:
             settings[name] = Setting(base << times, setting.file, setting.line)
+
+
+def is_of_2023(sheet: Sheet) -> bool:
+    """Whether the file is of a MaxText that had one number of heads."""
+    return "base_num_heads" in sheet.settings
+
+
+def put_activations(sheet: Sheet, of_2023: bool) -> None:
+    """``mlp_activations``: two of them make a gated feed-forward, one a plain one."""
+    draft = sheet.draft
+    found = sheet.raw("mlp_activations")
+    if found is not None:
+        key, setting = found
+        sheet.record(key, setting, "feed-forward of two or three matrices")
+        text = str(setting.value)
+        names = [part for part in text.strip("[]() ").split(",") if part.strip(" '\"")]
+        plain = len(names) == 1
+    else:
+        plain = of_2023
+        if of_2023:
+            draft.note("feed-forward", "2 matrices", "MaxText's default while base_num_heads was")
+    stated = draft.values.get("model")
+    if not plain or stated is None:
+        return
+    layers = tuple(
+        (replace(layer, mlp=replace(layer.mlp, matrices=2)), count)
+        if isinstance(layer.mlp, DenseMlp)
+        else (layer, count)
+        for layer, count in stated.value.layers
+    )
+    draft.put("model", restated(stated, replace(stated.value, layers=layers)))

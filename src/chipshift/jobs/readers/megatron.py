@@ -46,6 +46,15 @@ OTHER_PROGRAMS = re.compile(
 )
 """Programs of Megatron-LM whose arguments describe something other than a decoder."""
 
+LLAMA_PROGRAM = re.compile(r"(?:^|/)pretrain_llama\w*\.py$")
+"""A program of forks (AscendSpeed) that builds LLaMA whatever the arguments leave out."""
+LLAMA_SAYS = (
+    "swiglu",
+    "normalization",
+    "untie-embeddings-and-output-weights",
+    "disable-bias-linear",
+)
+
 BERT_TASKS = ("MNLI", "QQP", "RACE", "ICT-ZEROSHOT-NQ", "RETRIEVER-EVAL", "RET-FINETUNE-NQ")
 """``--task`` of Megatron-LM's tasks/main.py, which fine-tunes a BERT for them."""
 
@@ -76,8 +85,28 @@ def read(source: Source, context: Context) -> Draft:
     for command in launch.found.commands:
         if _telltales(list(command.words)):
             say_untrained(draft, [word.plain for word in command.words], command.line)
+    _put_llama(settings, draft, launch)
     fill(sheet, context.model_named or bool(program))
     return draft
+
+
+def _put_llama(settings: dict[str, Setting], draft: Draft, launch: Launch) -> None:
+    """LLaMA's layers, where the program is a fork's own and its arguments name none of them.
+
+    Source: Ascend, AscendSpeed, pretrain_llama.py and ascendspeed/model/llama_model.py, 2023: gated
+    feed-forward, RMSNorm, rotary positions, no biases and a head of its own.
+    """
+    words = [word.plain for command in launch.found.commands for word in command.words]
+    program = next((word for word in words if LLAMA_PROGRAM.search(word)), "")
+    if not program or any(key in settings for key in LLAMA_SAYS):
+        return
+    for key, value in (
+        *dict.fromkeys(LLAMA_SAYS, True).items(),
+        ("position-embedding-type", "rope"),
+    ):
+        settings[key] = Setting("RMSNorm" if key == "normalization" else value, draft.file)
+    why = f"{program.rsplit('/', 1)[-1]} builds LLaMA's: no argument names another"
+    draft.note("layers", "gated, RMSNorm, rotary, no biases, untied head", why)
 
 
 def fill(sheet: Sheet, model_named: bool, framework: str = "Megatron-LM") -> None:

@@ -152,11 +152,44 @@ def _workers(sheet: Sheet) -> None:
         sheet.draft.assume("nodes", 1, "the ranks of one node")
 
 
+RENAMED = {
+    "model_id_or_path": "model",
+    "batch_size": "per_device_train_batch_size",
+    "dtype": "torch_dtype",
+    "lora_target_modules": "target_modules",
+    "quantization_bit": "quant_bits",
+}
+"""Keys of version 2 and what version 3 calls them (ms-swift 2.6, "Command-line parameters")."""
+
+
+def _version_2(settings: dict[str, Setting], draft: Draft) -> None:
+    """Version 2's keys in version 3's words; its ``model_type`` names one model.
+
+    It writes a point as an underscore: ``qwen2-1_5b-instruct``.
+    """
+    if not {"sft_type", "model_id_or_path", "model_cache_dir"} & settings.keys():
+        return
+    for old, new in RENAMED.items():
+        if old in settings:
+            settings.setdefault(new, settings.pop(old))
+    kind = settings.get("model_type")
+    if "model" not in settings and kind is not None and isinstance(kind.value, str):
+        name = re.sub(r"(?<=\d)_(?=\d)", ".", kind.value)
+        settings["model"] = Setting(name, kind.file, kind.line)
+    if str(getattr(settings.get("torch_dtype"), "value", "")).upper() == "AUTO":
+        del settings["torch_dtype"]
+    aimed = settings.get("target_modules")
+    if aimed is not None and str(aimed.value).upper() == "ALL":
+        settings["target_modules"] = Setting("all-linear", aimed.file, aimed.line)
+    draft.assume("seq_len", 2048, "ms-swift's default max_length, version 2")
+
+
 def _below(sheet: Sheet) -> None:
     """ms-swift's own defaults, under what the file says."""
     settings, draft = sheet.settings, sheet.draft
     for key in [key for key in settings if "-" in key]:
         settings.setdefault(key.replace("-", "_"), settings.pop(key))
+    _version_2(settings, draft)
     kinds = ("tuner_type", "train_type", "sft_type")
     if not any(key in settings for key in kinds):
         settings["tuner_type"] = Setting("lora", draft.file)

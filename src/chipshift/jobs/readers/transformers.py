@@ -15,6 +15,7 @@ from chipshift.jobs.context import Context
 from chipshift.jobs.draft import Draft
 from chipshift.jobs.job import Given, Ignored
 from chipshift.jobs.launch import (
+    Launch,
     as_settings,
     program_words,
     put_environment,
@@ -100,6 +101,9 @@ def _command(source: Source, context: Context, draft: Draft) -> Sheet:
     best: dict[str, Setting] = {}
     starting: Command | None = None
     for command in launch.found.commands:
+        if command.words and command.words[0].plain.startswith("--"):
+            _say_orphan(draft, command)
+            continue
         settings = as_settings(program_words(command), source.path, launch.found.environment)
         dashed = {f"--{key.replace('-', '_')}" for key in settings}
         told = dashed & set(TELLTALES) or (own_command(source.text) and {
@@ -116,19 +120,45 @@ def _command(source: Source, context: Context, draft: Draft) -> Sheet:
     keys = {key.replace("-", "_") for key in best}
     if not keys & {one.strip("-") for one in TELLTALES[:2]}:
         put_own_words(best, draft)
-    if {"stage", "finetuning_type"} <= keys:
-        put_factory(best, draft)
     words = [word.plain for word in starting.words] if starting is not None else []
+    if {"stage", "finetuning_type"} <= keys or "llamafactory-cli" in words:
+        put_factory(best, draft)
+        draft.assume("seq_len", 2048, "LLaMA-Factory's default cutoff_len")
     if runs_trl(words):
         plain = {key.replace("-", "_"): setting for key, setting in best.items()}
         put_trl_defaults(plain, draft, cuts=not {"grpo", "rloo", "online_dpo"} & {*words})
     put_machine(draft, launch)
     put_environment(draft, launch)
+    _say_spmd(draft, launch)
     by = launched(starting, launch, context, source.path) if starting is not None else None
     if by is not None:
         take(draft, by)
     _written_config(best, context, launch.found.environment.files)
     return Sheet(best, draft)
+
+
+def _say_spmd(draft: Draft, launch: Launch) -> None:
+    """PyTorch/XLA's SPMD, under which one process has all of a host's chips as one device.
+
+    Source: PyTorch/XLA, "PyTorch/XLA SPMD User Guide", 2026.
+    """
+    on = launch.found.environment.exported.get("XLA_USE_SPMD")
+    if on is not None and on.plain not in ("", "0", "false", "False"):
+        why = (
+            "under SPMD a process is one device of all its chips: per_device_train_batch_size is "
+            "the whole process's batch and was taken as a chip's; --set sequences_per_step=N"
+        )
+        draft.ignored.append(Ignored("XLA_USE_SPMD", draft.file, on.line, True, why))
+
+
+def _say_orphan(draft: Draft, command: Command) -> None:
+    """Arguments with no program: a comment or a lost backslash ended the command before them."""
+    first = command.words[0]
+    why = (
+        "no program stands before it: a comment or a line without a backslash ends the command "
+        "above, which gets none of these arguments"
+    )
+    draft.ignored.append(Ignored(first.plain[:60], draft.file, first.line, True, why))
 
 
 def _written_config(settings: dict[str, Setting], context: Context, files: dict[str, str]) -> None:
@@ -152,7 +182,7 @@ def _script(source: Source, context: Context, draft: Draft) -> Sheet:
             settings.update({k: v for k, v in call.keywords.items() if k in _LOADING})
         elif last == "LoraConfig":
             settings.update({f"lora_{key}": value for key, value in call.keywords.items()})
-            settings["use_peft"] = Setting(True, source.path, call.line)
+            settings["use_lora"] = Setting(True, source.path, call.line)  # PEFT's defaults
         elif last == "ParallelismConfig":
             settings.update({f"parallelism_config.{k}": v for k, v in call.keywords.items()})
         elif last == "BitsAndBytesConfig" or (

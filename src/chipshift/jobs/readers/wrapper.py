@@ -7,6 +7,7 @@ which is read when it is given too, with the script's ``key=value`` overrides la
 from __future__ import annotations
 
 import re
+import shlex
 from collections.abc import Mapping
 from dataclasses import replace
 
@@ -97,7 +98,7 @@ def _named(command: Command, launch: Launch, context: Context, file: str) -> lis
         if source is None or (scripts and is_overrides(source)):
             continue
         if name.endswith(".sh"):
-            found += _other_script(source, launch, context)
+            found += _other_script(source, launch, _started(context, launch, command, name))
             continue
         laid = Overrides({**texts, **context.overrides.given}, places)
         if _is_primus(source):
@@ -123,8 +124,27 @@ def _told(word: Field, text: str, launch: Launch) -> str:
     return unset(value, launch.found.environment)
 
 
+def _started(context: Context, launch: Launch, command: Command, name: str) -> Context:
+    """The context of a script that is started: its arguments (``bash train.sh --nodes 4``) and the
+    variables that are exported to it.
+    """
+    exported = {**launch.found.environment.exported, **dict(command.environment)}
+    context = replace(context, environment={k: v for k, v in exported.items() if not v.unknown})
+    plain = [word.plain for word in command.words]
+    following = command.words[plain.index(name) + 1 :] if name in plain else ()
+    if "args" in context.overrides.given or not following:
+        return context
+    told = shlex.join("" if word.unknown else word.plain for word in following)
+    laid = Overrides({**context.overrides.given, "args": told})
+    return replace(context, overrides=laid)
+
+
 def _other_script(source: Source, launch: Launch, context: Context) -> list[Draft]:
-    """The script that a command starts (``bash entrypoint.sh``), where it trains something."""
+    """The script that a command starts (``bash entrypoint.sh``), where it trains something.
+
+    Raises:
+        InputError: it is a framework's launch script, and asks for something.
+    """
     from chipshift.jobs.read import read_draft
 
     base = source.path.rsplit("/", 1)[-1]
@@ -133,8 +153,18 @@ def _other_script(source: Source, launch: Launch, context: Context) -> list[Draf
     try:
         draft = read_draft(source, context)
     except InputError:
+        if _launches(source):
+            raise
         return []  # one that builds or fetches
     return [draft] if draft.values or draft.wanted_model else []
+
+
+def _launches(source: Source) -> bool:
+    """Whether a script is known to start a framework, and not just any program."""
+    try:
+        return recognise(source) not in ("wrapper", "transformers")
+    except InputError:
+        return False
 
 
 def _of_nemo(names: list[str]) -> bool:
