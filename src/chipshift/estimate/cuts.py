@@ -93,7 +93,9 @@ def held_cuts(s: Setting, c: Columns, choice: Choice) -> HeldCuts:
     """The cuts of what a device holds.
 
     The compiled step (``layer_moments``) keeps one fp32 copy of the weights, the optimizer's, and
-    cuts it over dp with the moments. XLA adds the microbatches' gradients up in that cut.
+    cuts it over dp with the moments. XLA adds the microbatches' gradients up in that cut, and where
+    a layer's weights are whole on every device scatters each gradient to it as it is made: over
+    fsdp it scatters the others first.
     """
     w, g, o = weight_cuts(c), gradient_cuts(c, choice), optimizer_cuts(c, choice)
     if not one_copy(s, choice):
@@ -101,8 +103,8 @@ def held_cuts(s: Setting, c: Columns, choice: Choice) -> HeldCuts:
     o = (np.where(c.dp > 1, o[0], w[0]), np.where(c.dp > 1, o[1], w[1]))
     summed = c.accumulation > 1
     g = (
-        np.where(summed, o[0], w[0]),
-        np.where(summed, o[1], w[1]),
+        np.where(summed | (w[0] == 1), o[0], w[0]),
+        np.where(summed | (w[1] == 1), o[1], w[1]),
     )
     wider = float(s.bytes.weights) > float(s.bytes.gathered)
     return HeldCuts(o if wider else w, g, o)
