@@ -205,12 +205,38 @@ def test_keys_and_values_of_one_head_a_device_are_all_reduced_outside_a_matmul()
     assert expected(one, where).get(over_fsdp) == expected(two, where).get(over_fsdp)
 
 
-def test_arrays_of_heads_in_parts_of_ragged_rows_are_all_reduced_on_v7x() -> None:
+@pytest.mark.parametrize(
+    ("chip", "dims"), [("v7x", (4, 8, 8)), ("v6e", (16, 16)), ("v5e", (16, 16))]
+)
+def test_arrays_of_heads_in_parts_of_ragged_rows_are_all_reduced(
+    chip: str, dims: tuple[int, ...]
+) -> None:
     """7,168 over 128 devices are 56 rows, seven tiles of 8; over 256 they are 28."""
-    where = on("v7x", 4, 8, 8, cores=2)
+    where = on(chip, *dims)
     assert where.parts_are_ragged(256, 7168) is True
     assert where.parts_are_ragged(128, 7168) is False
-    assert on("v6e", 16, 16).parts_are_ragged(256, 7168) is False
+
+
+def test_a_feed_forward_in_ragged_parts_is_all_reduced_outside_a_matmul() -> None:
+    """7,168 over 512 devices are 14 rows; over 128 they are 56."""
+    where = on("v7x", 4, 8, 8, cores=2)
+    assert where.scatters_layout_by_sum(512, Laid(across=2048, rows=7168)) is True
+    assert where.scatters_layout_by_sum(128, Laid(across=2048, rows=7168)) is False
+
+
+def test_a_heads_matmul_takes_in_no_ragged_parts_on_v5p_and_v7x() -> None:
+    """5,376 over 64 devices are 84 rows, which no tiles of 8 hold; 5,120 are 80."""
+    for where, apart in ((on("v7x", 4, 4, 4), True), (on("v5p", 4, 4, 8), True),
+                         (on("v6e", 8, 16), False)):  # fmt: skip
+        assert where.pads_no_head(64, 5376) is apart
+        assert where.pads_no_head(64, 5120) is False
+
+
+def test_on_v7x_a_sharded_optimizer_gets_only_its_table_by_an_all_reduce() -> None:
+    """dp after cp; the table's sum is written out in the step, the others the partitioner's."""
+    assert on("v7x", 2, 2, 1).scatters_in_mesh_order(looked_up=False) is False
+    assert on("v7x", 2, 2, 1).scatters_in_mesh_order(looked_up=True) is True
+    assert on("v6e", 4, 8).scatters_in_mesh_order(looked_up=False) is True
 
 
 def test_attention_of_ragged_rows_is_all_reduced_and_the_feed_forward_scattered() -> None:

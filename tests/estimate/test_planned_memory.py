@@ -190,6 +190,16 @@ def test_gradients_of_a_sharded_optimizer() -> None:
     assert held["gradients"] == pytest.approx(LLAMA_8B * (4 + 2) / 16)
 
 
+def test_gradients_of_whole_weights_are_held_in_the_optimizers_cut() -> None:
+    # scattered over dp as each layer's are made, in bf16, where fsdp does not cut them first
+    plan = Plan(dp=16, remat="full", optimizer_sharding="zero1")
+    held = memory("llama-3.2-1b", "v6e:4x4", 512, plan)
+    assert held["logits"] == 0
+    assert held["gradients"] == pytest.approx(16 * LAYER_1B * 2 / 16)
+    cut = memory("llama-3.2-1b", "v6e:4x4", 512, replace(plan, dp=8, fsdp=2))
+    assert cut["gradients"] == pytest.approx(16 * LAYER_1B * 2 / 2)
+
+
 def test_replicas_in_one_slice_make_the_heads_gradient_at_once_those_of_two_keep_logits() -> None:
     plan = Plan(dp=2, fsdp=16, remat="full", microbatch=4)
     one = memory("olmoe-1b-7b", "v6e:4x8", 4096, plan)["collectives"]

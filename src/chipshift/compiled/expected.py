@@ -79,7 +79,9 @@ def _weights(
                 if cfg.zero:
                     _add(sums, _gathered_once(cfg, over(cfg, ("dp",)), elements / n, on))
                 return sums
-        meanwhile = on is not None and in_matmul and on.multiplies_meanwhile(n, k)
+        meanwhile = (on is not None and in_matmul and on.multiplies_meanwhile(n, k)) and not (
+            outside and on.pads_no_head(n, cfg.d_model)
+        )
         by_sum = on is not None and (
             on.scatters_by_sum(n, in_matmul and k == 1)
             or (laid is not None and on.parts_are_ragged(n, laid.heads))
@@ -139,9 +141,11 @@ def _replicated(
     laid: Laid | None = None,
     used: float = 1.0,
     outside: bool = False,
+    looked_up: bool = False,
 ) -> Sums:
     """What is done over the devices that hold the same part of a weight: its gradient summed, or
-    with a sharded optimizer scattered, and the weight gathered once a step."""
+    with a sharded optimizer scattered, and the weight gathered once a step. ``looked_up``: the
+    gradient is of a table's rows."""
     n = over(cfg, weight_axes(cfg, expert)).devices
     over_tp = apart and not cfg.zero  # a sharded optimizer's parts are not cut over tp
     where = over(cfg, _replicas(cfg, expert, over_tp))
@@ -163,7 +167,7 @@ def _replicated(
     # dp's parts are cut last, out of those over the other axes, which in the mesh come after it.
     out_of_order = where.axis.startswith("dp+")
     by_sum = (on is not None and where.slices == 1) and (
-        (out_of_order and on.scatters_in_mesh_order())
+        (out_of_order and on.scatters_in_mesh_order(looked_up))
         or on.scatters_by_sum(k, in_matmul=False)
         or on.scatters_layout_by_sum(k, laid)
     )
@@ -198,7 +202,8 @@ def _layer(cfg: Config, block: Block, on: Slice | None) -> Sums:
             _add(sums, _summed(cfg, ("tp",), elements / n * WIDTH[cfg.reduce_dtype]))
     _add(sums, _weights(cfg, out, 2, on, laid=Laid(along=cfg.d_model, heads=cfg.d_model)))
     for width in [width / tp for width in (block.mlp_width, block.shared_width) if width]:
-        up, down = Laid(across=width), Laid(across=width, along=cfg.d_model)
+        up = Laid(across=width, rows=cfg.d_model)
+        down = replace(up, along=cfg.d_model)
         for laid in (*[up] * (matrices - 1), down):
             _add(sums, _weights(cfg, cfg.d_model * width, 2, on, laid=laid))
     if block.experts:
@@ -208,21 +213,21 @@ def _layer(cfg: Config, block: Block, on: Slice | None) -> Sums:
         by_width = alone or not in_whole_tiles(block.expert_width / tp)
         for of in (*[Laid(along=cfg.d_model) if by_width else None] * (matrices - 1), down):
             _add(sums, _weights(cfg, one, 2, on, expert=True, in_matmul=False, laid=of))
-    _add(sums, _whole_weights(cfg, block))
+    _add(sums, _whole_weights(cfg, block, on))
     _add(sums, _tensor_parallel(cfg, block, on))
     _add(sums, _context_parallel(cfg, block))
     _add(sums, _expert_parallel(cfg, block))
     return sums
 
 
-def _whole_weights(cfg: Config, block: Block) -> Sums:
+def _whole_weights(cfg: Config, block: Block, on: Slice | None) -> Sums:
     """Weights that every device has whole (norms, the router): fp32 gradients summed over all that
     hold other tokens, over tp too where it cuts the sequence; biases likewise, in compute dtype."""
     norms = (4 if cfg.variant.post_norms else 2) * cfg.d_model
     router = cfg.d_model * block.experts
     tokens_on = ("dp", "fsdp", "ep", "cp", *(("tp",) if cfg.sequence_parallel else ()))
     sums: Sums = defaultdict(float)
-    _add(sums, _summed(cfg, tokens_on, router * WIDTH["float32"]))
+    _add(sums, summed(over(cfg, tokens_on), router * WIDTH["float32"], on))
     _add(sums, _summed(cfg, tokens_on, norms * WIDTH["float32"], vector=True))
     if block.qk_norm:
         on_heads = ("dp", "fsdp", "ep", "cp", "tp")
@@ -349,10 +354,10 @@ def _outside(cfg: Config, on: Slice | None) -> Sums:
     laid = Laid(across=vocab, along=cfg.d_model if cfg.tied else 0)
     _add(sums, _weights(cfg, table, 1, on, in_matmul=in_matmul, laid=laid, outside=True))
     # The lookup's own gradient is in parts already, so that dp alone sums it, in compute dtype.
-    looked_up = replace(cfg, reduce_dtype=cfg.compute_dtype)
+    narrow = replace(cfg, reduce_dtype=cfg.compute_dtype)
     rows = Laid(along=cfg.d_model)
     if not (cfg.zero and cfg.tied):  # one table where tied
-        _add(sums, _replicated(looked_up, table, on, laid=rows, outside=True))
+        _add(sums, _replicated(narrow, table, on, laid=rows, outside=True, looked_up=True))
     tokens_on = ("dp", "fsdp", "ep", "cp", *(("tp",) if cfg.sequence_parallel else ()))
     last_norm = cfg.d_model * WIDTH["float32"]
     _add(sums, _summed(cfg, tokens_on, last_norm, vector=True))

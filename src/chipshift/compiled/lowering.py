@@ -28,6 +28,7 @@ class Laid:
     Attributes:
         across: columns of a matrix that is scattered by the other dimension, 0 = no matrix.
         heads: width that is scattered of an array of three dimensions, one of them heads, else 0.
+        rows: the same of a feed-forward's matrix, which a matmul scatters in padded parts, else 0.
         along: columns of one that is scattered by its last dimension, else 0.
         behind_one: what it is where a dimension of size one lies before the scattered one
             (``expert``, the down projection of one; ``head``, keys or values of one), else "".
@@ -35,6 +36,7 @@ class Laid:
 
     across: float = 0.0
     heads: float = 0.0
+    rows: float = 0.0
     along: float = 0.0
     behind_one: str = ""
 
@@ -83,6 +85,7 @@ class Slice:
         in memory."""
         return self.layouts and (
             self.columns_too_rough(n, laid.across)
+            or self.parts_are_ragged(n, laid.rows)
             or self.parts_are_odd(n, laid.along)
             or (laid.behind_one != "" and self.scatters_behind_one(laid.behind_one))
         )
@@ -102,9 +105,16 @@ class Slice:
         return self.chip in rule["chips"] and not rest and tiles % 2 == 1
 
     def parts_are_ragged(self, n: int, width: float) -> bool:
-        """Whether a device's part of an array of heads fills no whole tiles of rows."""
+        """Whether a device's part of an array fills no whole tiles of rows."""
         rule = rules()["scatter_ragged_heads"]
         return self.layouts and self.chip in rule["chips"] and width / n % rule["rows"] != 0
+
+    def pads_no_head(self, n: int, width: float) -> bool:
+        """Whether a head's gradient in ragged parts is no part of its running matmul, where a
+        layer's matrices are padded."""
+        return self.chip in rules()["scatter_ragged_heads"]["head"] and self.parts_are_ragged(
+            n, width
+        )
 
     def scatters_behind_one(self, what: str) -> bool:
         """Whether an array is scattered by an all-reduce where a dimension of size one lies before
@@ -113,10 +123,11 @@ class Slice:
         values of one)."""
         return self.layouts and self.chip in rules()["scatter_behind_one"][what]
 
-    def scatters_in_mesh_order(self) -> bool:
+    def scatters_in_mesh_order(self, looked_up: bool) -> bool:
         """Whether an array is scattered over several axes by an all-reduce where its parts lie in
-        another order than the mesh's devices."""
-        return self.chip in rules()["scatter_out_of_order"]["chips"]
+        another order than the mesh's devices; ``looked_up``: a table's gradient by its rows, whose
+        sum is written out in the step."""
+        return looked_up or self.chip in rules()["scatter_out_of_order"]["chips"]
 
     def scatters_at_once(self) -> bool:
         """Whether a sharded optimizer's gradient is scattered over fsdp and dp in one move."""
