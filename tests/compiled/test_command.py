@@ -19,7 +19,7 @@ from typing import Any
 import pytest
 
 from chipshift.cli.app import run
-from chipshift.cli.compile import job_of, write_step
+from chipshift.cli.compile import job_of, torch_mesh, write_step
 from chipshift.compiled import against, cache
 from chipshift.compiled.child import FOLDER
 from chipshift.compiled.reading import write_kept
@@ -559,6 +559,20 @@ def test_a_written_step_has_the_models_own_rotary_positions_and_epsilon(job_file
     said = ast.get_docstring(ast.parse(text))
     assert said is not None
     assert said.endswith("The weights are random; load your own before training.")
+
+
+@pytest.mark.parametrize(
+    ("plan", "devices", "fits"),
+    [("fsdp=3", 3, "fsdp=4"), ("dp=2,fsdp=4", 8, "fsdp=2"), ("tp=3", 3, "dp × tp that divides 4")],
+)
+def test_a_modules_plan_for_other_devices_names_the_option_that_was_given(
+    plan: str, devices: int, fits: str
+) -> None:
+    machine = parse_machine("v6e:2x2")
+    words = f"--plan {plan}: dp × fsdp × tp = {devices} devices, but v6e:2x2 has 4 devices"
+    with pytest.raises(InputError, match=re.escape(f"{words}; expected {fits}")):
+        torch_mesh(plan, machine)
+    assert torch_mesh("tp=2", machine) == (("dp", 1), ("fsdp", 2), ("tp", 2))
 
 
 def test_a_file_that_cannot_be_written_whole_is_not_written(

@@ -239,3 +239,37 @@ def main() -> None:
 def test_what_nothing_uses_goes_with_what_documents_it() -> None:
     """Blank lines apart, which are set right at the end."""
     assert re.sub(r"\n{3,}", "\n\n", pruned(USED, "main")) == LEFT
+
+
+def test_a_reports_lines_are_those_of_the_written_file(tmp_path: Path) -> None:
+    """A matmul of the layers, written as it is in the package; what is no line of the step, or of a
+    function that the file has not, stays as it is."""
+    from chipshift.compiled.step import attention, model, moe
+    from chipshift.compiled.writing.lines import by_written_lines
+
+    written = tmp_path / "step.py"
+    written.write_text(source(STEPS["dense"], "A step."))
+    text = written.read_text().splitlines()
+
+    def at(module: ModuleType, words: str) -> tuple[str, int]:
+        assert module.__file__ is not None
+        lines = Path(module.__file__).read_text().splitlines()
+        return module.__file__, next(n for n, line in enumerate(lines, 1) if words in line)
+
+    matmul, theirs = at(model, "return project_out("), ("/elsewhere/train.py", 7)
+    choice, turned = at(moe, "jax.lax.top_k(logits"), at(attention, "turned = jnp.concatenate")
+    found = by_written_lines(
+        {
+            "largest": [{"source": list(matmul)}, {"source": None}, {"source": list(theirs)}],
+            "collectives": [{"sources": [{"file": turned[0], "line": turned[1], "function": "f"}]}],
+            "places": [{"source": list(choice)}],
+        },
+        str(written),
+    )
+    file, line = found["largest"][0]["source"]
+    assert (file, "return project_out(" in text[line - 1]) == (str(written), True)
+    (row,) = found["collectives"][0]["sources"]
+    assert (row["file"], row["function"]) == (str(written), "f")
+    assert "turned = jnp.concatenate" in text[row["line"] - 1]
+    assert found["largest"][1:] == [{"source": None}, {"source": list(theirs)}]
+    assert found["places"] == [{"source": list(choice)}]

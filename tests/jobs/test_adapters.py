@@ -167,3 +167,14 @@ def test_adapters_on_half_precision_weights_are_fp32(tmp_path: Path, weights: st
 def test_a_model_trained_whole_in_bf16_keeps_its_gradients_so(tmp_path: Path) -> None:
     precision = read(tmp_path, "torch_dtype: bfloat16\nbf16: true\n").precision.value
     assert (precision.weights, precision.gradients, precision.moments) == ("bf16",) * 3
+
+
+def test_another_task_than_the_adapters_is_refused_with_their_line(tmp_path: Path) -> None:
+    """Adapters make the task lora whatever is said; a wish for another is not passed over."""
+    (tmp_path / "sft.yaml").write_text(SFT + "use_peft: true\nlora_r: 8\n")
+    files = [str(tmp_path / "sft.yaml")]
+    assert read_job(files).task == "lora"
+    assert read_job(files, overrides={"task": "lora"}).task == "lora"
+    with pytest.raises(InputError, match=r"--set task=sft: .*sft.yaml:\d+ adds adapters"):
+        read_job(files, overrides={"task": "sft"})
+    assert read_job(files, overrides={"task": "sft", "use_peft": "false"}).task == "sft"

@@ -127,6 +127,10 @@ def command(
             report_of(one, timeout, say, kept(hlo, one.machine.name, number))
             for number, one in enumerate(programs)
         ]
+    if write:
+        from chipshift.compiled.writing.lines import by_written_lines
+
+        reports[0] = by_written_lines(reports[0], write)
     first = reports[0] | {"also": reports[1:]}
     if old is not None:
         first["against"] = comparison.compare(against, old, first)
@@ -256,7 +260,8 @@ def torch_mesh(plan: str, machine: Machine) -> tuple[tuple[str, int], ...]:
     """The mesh of a plan for a traced PyTorch module.
 
     Raises:
-        InputError: a part of a plan that a traced module cannot be given.
+        InputError: a part of a plan that a traced module cannot be given, or another number of
+            devices than the machine's.
     """
     given = read_fixed(plan)
     for key in given:
@@ -268,6 +273,15 @@ def torch_mesh(plan: str, machine: Machine) -> tuple[tuple[str, int], ...]:
     degrees = {axis: int(given.get(axis, 1)) for axis in TORCH_AXES}
     if "fsdp" not in given and machine.devices % (degrees["dp"] * degrees["tp"]) == 0:
         degrees["fsdp"] = machine.devices // (degrees["dp"] * degrees["tp"])
+    held, devices = degrees["dp"] * degrees["tp"], machine.devices
+    if held * degrees["fsdp"] != devices:
+        fits = (
+            f"fsdp={devices // held}" if devices % held == 0 else f"dp × tp that divides {devices}"
+        )
+        raise InputError(
+            f"--plan {plan}: dp × fsdp × tp = {held * degrees['fsdp']} devices, but {machine.name} "
+            f"has {devices} devices; expected {fits}"
+        )
     return tuple(degrees.items())
 
 

@@ -66,7 +66,7 @@ def _watch(folders: tuple[str, ...]) -> Any:
             if name != "__get__":  # an attribute such as .shape reads no values
                 self._read(tensors)
             out = func(*args, **kwargs)
-            if _writes(name, kwargs):
+            if writes(name, kwargs):
                 self._written(tensors[0], name)
             else:
                 made = out if isinstance(out, tuple | list) else (out,)
@@ -87,7 +87,7 @@ def _watch(folders: tuple[str, ...]) -> Any:
             through = self.indexed.get(target, True) and name not in _UNSEEN_THROUGH_INDEXING
             whole = target not in self.indexed
             self.stale.pop(target, None)
-            line = users_line(_frames(), folders)
+            line = users_line(frames(), folders)
             for other in list(self.families.get(_memory(target), {})):
                 if other is not target and not (
                     self.indexed.get(other, True) and (through or whole)
@@ -99,7 +99,7 @@ def _watch(folders: tuple[str, ...]) -> Any:
                 written = self.stale.pop(tensor, None)
                 if written is None:
                     continue
-                _, read = users_line(_frames(), folders)
+                _, read = users_line(frames(), folders)
                 self.findings.setdefault(
                     written,
                     {
@@ -120,7 +120,7 @@ def _memory(tensor: Any) -> int:
     return int(tensor.untyped_storage()._cdata)
 
 
-def _writes(name: str, kwargs: dict[str, Any]) -> bool:
+def writes(name: str, kwargs: dict[str, Any]) -> bool:
     """Whether a call of that name changes its first argument."""
     dunder = name.startswith("__")
     return (
@@ -131,7 +131,7 @@ def _writes(name: str, kwargs: dict[str, Any]) -> bool:
     )
 
 
-def _frames() -> Any:
+def frames() -> Any:
     """(file, line) of the running frames, the innermost first."""
     frame = sys._getframe(1)
     while frame is not None:

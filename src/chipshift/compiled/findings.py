@@ -75,7 +75,41 @@ CAUSES = (
         "this operator cannot run without data (no meta kernel)",
         "build the module so that it does not compute while it is constructed",
     ),
+    Cause(
+        ("AssertionError", "RuntimeError"), ("not compiled with CUDA", "NVIDIA driver"),
+        "cuda-call-in-step",
+        "a call that needs a CUDA device, and there is none in a trace",
+        "take the device from the inputs (x.device), and leave out streams, synchronisation and "
+        ".cuda()",
+    ),
+    Cause(
+        ("ModuleNotFoundError", "ImportError"),
+        (
+            "flash_attn", "xformers", "transformer_engine", "apex", "triton", "bitsandbytes",
+            "mamba_ssm", "causal_conv1d", "deepspeed", "vllm", "liger_kernel",
+        ),
+        "cuda-only-package",
+        "this package has kernels for GPUs only",
+        "use what PyTorch has for it, such as torch.nn.functional.scaled_dot_product_attention, in "
+        "whose place a Pallas kernel stands on the TPU",
+    ),
+    Cause(
+        ("ModuleNotFoundError", "ImportError"), (), "import-fails",
+        "a package is missing where the step is traced",
+        "install it beside chipshift, or leave it out of what forward calls",
+    ),
+    Cause(
+        ("RuntimeError",), ("register a hook",), "hook-in-step",
+        "a hook on a tensor's gradient, which a traced program does not have",
+        "change the gradients after the step, where it hands them out",
+    ),
 )  # fmt: skip
+
+ELSE = (
+    "run loss(module(*inputs), *inputs) in plain PyTorch first: what fails there too is no "
+    "matter of the trace"
+)
+"""The way out of what no cause is known for."""
 
 
 def finding(error: BaseException, folders: tuple[str, ...]) -> dict[str, Any]:
@@ -91,7 +125,7 @@ def finding(error: BaseException, folders: tuple[str, ...]) -> dict[str, Any]:
         "file": file,
         "line": line,
         "message": f"{cause.message}: {first}" if cause else f"{name}: {first}",
-        "instead": cause.instead if cause else "",
+        "instead": cause.instead if cause else ELSE,
     }
 
 

@@ -129,11 +129,12 @@ def _entry(request: Request, devices: list[Any]) -> Program:
 
 def _torch(request: Request, devices: list[Any]) -> Program:
     """A PyTorch module through torchax."""
-    from chipshift.compiled.aliasing import aliasing
     from chipshift.compiled.expected_module import MATMUL_WIDTH, asked_for, sharding
     from chipshift.compiled.findings import place_of
     from chipshift.compiled.lowering import slice_of
-    from chipshift.compiled.torch_program import checked, make_model, whole_program
+    from chipshift.compiled.misfits import Misfit, check_calls
+    from chipshift.compiled.silent import silent
+    from chipshift.compiled.torch_program import checked, frozen, make_model, whole_program
     from chipshift.compiled.traced.step import batch_axes, cut_step
 
     mesh = _mesh(request, devices, "fsdp")
@@ -142,12 +143,15 @@ def _torch(request: Request, devices: list[Any]) -> Program:
     wrong: tuple[dict[str, Any], ...] = ()
     try:
         made = checked(request, make_model(request, replicas))
-        wrong = aliasing(made.module, made.inputs, made.loss, request.path)
-        program = whole_program(made)
+        check_calls(made, request.path)
+        wrong = silent(made.module, made.inputs, made.loss, request.path)
+        program = whole_program(made, request.path)
         found = cut_step(program, mesh, lambda eqn: place_of(eqn, request.path))
         lowered = found.step.lower(*found.arguments)
     except InputError:
         raise
+    except Misfit as misfit:
+        return _without(misfit.finding, wrong)
     except Exception as error:  # the user's code, whatever it raises
         return _stopped(error, request, wrong)
     aim, shape = request.target, dict(mesh.shape)
@@ -163,7 +167,7 @@ def _torch(request: Request, devices: list[Any]) -> Program:
         asked_for(*of, on) if on else None,
         findings=wrong,
         sharding=tuple(sharding(found.cuts, found.roles.roles, found.roles.why)),
-        notes=found.notes,
+        notes=(*found.notes, *frozen(made.module)),
     )
 
 
@@ -171,7 +175,10 @@ def _stopped(
     error: Exception, request: Request, before: tuple[dict[str, Any], ...] = ()
 ) -> Program:
     """No program: what stopped the trace of the user's code, and what was found before."""
-    found = finding(error, request.path)
+    return _without(finding(error, request.path), before)
+
+
+def _without(found: dict[str, Any], before: tuple[dict[str, Any], ...]) -> Program:
     return Program(
         None, failure=f"the trace stopped: {found['message']}", findings=(found, *before)
     )

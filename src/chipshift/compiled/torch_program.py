@@ -6,12 +6,12 @@ What stops the trace becomes a finding (findings.py), and so does what it would 
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from contextlib import contextmanager
-from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
+from chipshift.compiled.misfits import Made, check_loss
 from chipshift.compiled.request import Request
 from chipshift.compiled.traced.operators import register
 from chipshift.compiled.traced.step import WholeProgram
@@ -20,15 +20,6 @@ from chipshift.errors import InputError
 
 SEQUENCE = 2048
 """Positions of the example input of a model given as a config, or as many as it has."""
-
-
-@dataclass(frozen=True)
-class Made:
-    """A user's module, example inputs, and the loss of its output and those."""
-
-    module: Any
-    inputs: tuple[Any, ...]
-    loss: Callable[..., Any]
 
 
 def make_model(request: Request, replicas: int) -> Any:
@@ -77,11 +68,24 @@ def _from_config(torch: Any, request: Request, replicas: int) -> Any:
     return model, (ids,), loss
 
 
-def whole_program(made: Made) -> WholeProgram:
+def frozen(module: Any) -> tuple[str, ...]:
+    """A note where parameters take no gradient: the traced step makes all of them."""
+    without = [n for n, p in module.named_parameters() if not p.requires_grad]
+    total = sum(1 for _ in module.named_parameters())
+    if not without:
+        return ()
+    return (
+        f"{len(without)} of {total} parameters take no gradient (requires_grad is off, "
+        f"{without[0]} first); the traced step makes theirs too, which adds memory and traffic",
+    )
+
+
+def whole_program(made: Made, folders: tuple[str, ...] = ()) -> WholeProgram:
     """The loss of a module traced by itself: one program that knows no mesh.
 
     Raises:
         InputError: torchax is not installed.
+        Misfit: the loss is not one number.
     """
     torchax, torch = _import()
     import jax
@@ -104,7 +108,9 @@ def whole_program(made: Made) -> WholeProgram:
             given = torch_view(flat[len(parameters) + len(buffers) :])
             own = torch_view(dict(zip([*parameters, *buffers], flat, strict=False)))
             out = torch.func.functional_call(made.module, own, given, tie_weights=True)
-            return jax_view(made.loss(out, *given))
+            found = made.loss(out, *given)
+            check_loss(found, made.loss, folders)
+            return jax_view(found)
 
     closed = jax.make_jaxpr(value)(*parameters.values(), *buffers.values(), *inputs)
     return WholeProgram(closed, parameters, buffers, inputs)

@@ -198,6 +198,13 @@ def _adapters(draft: Draft) -> None:
     stated, model = draft.values.get("lora"), draft.get("model")
     if stated is None:
         return
+    asked = draft.values.get("task")
+    if isinstance(asked, Given) and asked.file == "--set" and asked.value != "lora":
+        at = f"{stated.file}:{stated.line}" if isinstance(stated, Given) else draft.file
+        raise InputError(
+            f"--set task={asked.value}: {at} adds adapters beside frozen weights, a job whose task "
+            "is lora; expected no --set task, or the adapters' key emptied (--set KEY=)"
+        )
     draft.put("task", restated(stated, "lora"))
     if model is None:
         return

@@ -54,11 +54,15 @@ class Cutting:
         return (TP,)
 
     def sharding(self, labels: Labels) -> Any:
-        """Where an array of these labels lies."""
+        """Where an array of these labels lies; of two dimensions with one label (scores of a batch
+        against itself) the first is cut."""
         from jax.sharding import NamedSharding
         from jax.sharding import PartitionSpec as P
 
-        spec = [None if label is None else self.axes(label) for label in labels]
+        spec = [
+            None if label is None or label in labels[:place] else self.axes(label)
+            for place, label in enumerate(labels)
+        ]
         return NamedSharding(self.mesh, P(*spec))
 
 
