@@ -256,3 +256,67 @@ def test_a_batch_under_xlas_spmd_is_said(tmp_path: Path) -> None:
         "--per_device_train_batch_size 32 --block_size 2048 --optim adafactor\n"
     )
     assert "one device of all its chips" in matter(job(tmp_path, script, "go.sh"))["XLA_USE_SPMD"]
+
+
+OWN = """from dataclasses import dataclass, field
+from typing import List
+import transformers
+from peft import LoraConfig, get_peft_model
+from transformers import Trainer
+
+
+@dataclass
+class TrainingArguments(transformers.TrainingArguments):
+    optim: str = field(default="paged_adamw_32bit")
+    model_max_length: int = field(default=4096)
+    use_lora: bool = False
+
+
+@dataclass
+class LoraArguments:
+    lora_r: int = 64
+    lora_target_modules: List[str] = field(default_factory=lambda: ["q_proj", "k_proj"])
+
+
+def train():
+    parser = transformers.HfArgumentParser((TrainingArguments, LoraArguments))
+    args, lora = parser.parse_args_into_dataclasses()
+    config = LoraConfig(r=lora.lora_r, target_modules=lora.lora_target_modules)
+    Trainer(model=get_peft_model(model, config), args=args).train()
+"""
+
+
+def test_a_programs_own_defaults_stand_under_its_command(tmp_path: Path) -> None:
+    command = (
+        "torchrun --nproc_per_node 8 tune.py --model_name_or_path meta-llama/Llama-2-7b-hf "
+        "--per_device_train_batch_size 1 --bf16 True --use_lora {more}\n"
+    )
+    files = several(tmp_path, go__sh=command.format(more=""), tune__py=OWN)
+    found = read_job(files)
+    assert found.seq_len.value == 4096
+    # q and k of 32 layers, rank 64
+    assert ("trained parameters", f"{32 * 2 * 64 * 8192:,}") in [n[:2] for n in found.assumed]
+    (tmp_path / "go.sh").write_text(command.format(more="--lora_r 16 --model_max_length 256"))
+    found = read_job(files)
+    assert found.seq_len.value == 256
+    assert ("trained parameters", f"{32 * 2 * 16 * 8192:,}") in [n[:2] for n in found.assumed]
+
+
+def test_a_program_that_a_wrapper_starts_with_its_yaml(tmp_path: Path) -> None:
+    yaml = (
+        "model_name_or_path: meta-llama/Llama-2-7b-hf\nmax_length: 1024\nbf16: true\n"
+        "per_device_train_batch_size: 2\ngradient_accumulation_steps: 2\n"
+    )
+    script = "accelerate launch --num_processes 4 --multi_gpu tune.py --config tune.yaml\n"
+    found = read_job(several(tmp_path, go__sh=script, tune__yaml=yaml, tune__py=OWN))
+    assert found.devices is not None and found.devices.value == 4
+    assert found.sequences_per_step.value == 2 * 2 * 4
+
+
+def test_llama_factory_of_train_bash_cut_at_1024(tmp_path: Path) -> None:
+    """hparams/data_args.py: cutoff_len 1024 in the versions that had src/train_bash.py."""
+    script = (
+        "deepspeed --num_gpus 8 src/train_bash.py --stage sft --finetuning_type lora --fp16 "
+        "--model_name_or_path meta-llama/Llama-2-7b-hf --per_device_train_batch_size 8\n"
+    )
+    assert job(tmp_path, script, "go.sh").seq_len.value == 1024

@@ -121,9 +121,13 @@ def _fields(nodes: list[ast.AST]) -> dict[str, Any]:
 
 
 def _default_of(value: ast.AST | None) -> Any:
-    """``4`` of ``n: int = 4`` and of ``n: int = field(default=4)``; None where there is none."""
+    """``4`` of ``n: int = 4``, of ``n: int = field(default=4)`` and of a ``default_factory=lambda:
+    4``; None where there is none.
+    """
     if isinstance(value, ast.Call) and dotted(value.func).rsplit(".", 1)[-1] == "field":
+        made = next((k.value for k in value.keywords if k.arg == "default_factory"), None)
         value = next((k.value for k in value.keywords if k.arg == "default"), None)
+        value = made.body if isinstance(made, ast.Lambda) else value
     return None if value is None else evaluate(value, Module())
 
 

@@ -107,7 +107,7 @@ def _drafts(sources: list[Source], context: Context) -> list[Draft]:
         if not drafts or not (program or _base(source) in context.consumed):
             raise refusal
         if program:
-            why = "the program itself: what it sets beside its command's settings is not read"
+            why = "the program itself: what it sets beside its arguments is not read"
             drafts[0][1].ignored.append(Ignored(_base(source), source.path, None, True, why))
     own = [draft for source, draft in drafts if _base(source) not in context.consumed]
     return own or [draft for _, draft in drafts]

@@ -92,6 +92,17 @@ class TakesArguments(InputError):
     """A program that takes its settings from its command line or from a file."""
 
 
+def is_program(source: Source) -> bool:
+    """Whether a file is a program that says nothing without its arguments."""
+    try:
+        recognise(source)
+    except TakesArguments:
+        return True
+    except InputError:
+        return False
+    return False
+
+
 def recognise(source: Source) -> str:
     """The name of the reader for a file.
 

@@ -5,6 +5,8 @@ Keys and defaults: LLaMA-Factory, examples/README and src/llamafactory/hparams, 
 
 from __future__ import annotations
 
+from collections.abc import Sequence
+
 from chipshift.errors import InputError
 from chipshift.jobs.context import Context
 from chipshift.jobs.draft import Draft
@@ -86,6 +88,13 @@ def put_factory(settings: dict[str, Setting], draft: Draft) -> None:
         draft.assume("loaded", "bf16", "the checkpoint's own dtype, bf16 in most")
     elif half:
         draft.assume("reference", half, "LLaMA-Factory loads a reference in the compute dtype")
+
+
+def put_length(draft: Draft, words: Sequence[str]) -> None:
+    """Its default cutoff_len: 2048, but 1024 while its program was train_bash.py (until 0.7)."""
+    old = any(word.endswith("train_bash.py") for word in words)
+    which = " while its program was train_bash.py" if old else ""
+    draft.assume("seq_len", 1024 if old else 2048, f"LLaMA-Factory's default cutoff_len{which}")
 
 
 def _on(setting: Setting | None) -> bool:

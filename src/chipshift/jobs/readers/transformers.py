@@ -28,7 +28,7 @@ from chipshift.jobs.readers import deepspeed_chat
 from chipshift.jobs.readers.accelerate_command import launched
 from chipshift.jobs.readers.hf_args import LENGTHS, MODELS, fill, put_ignored, stack_of
 from chipshift.jobs.readers.hf_sharding import take
-from chipshift.jobs.readers.llamafactory import put_factory
+from chipshift.jobs.readers.llamafactory import put_factory, put_length
 from chipshift.jobs.readers.own_words import (
     TRL_CUTS,
     hoist,
@@ -37,6 +37,7 @@ from chipshift.jobs.readers.own_words import (
     runs_trl,
 )
 from chipshift.jobs.readers.preference_keys import put_configured, put_program
+from chipshift.jobs.readers.program_defaults import lay_under
 from chipshift.jobs.readers.ray_train import put_workers, take_workers
 from chipshift.jobs.readers.script_model import put_built_model, script_model
 from chipshift.jobs.readers.yaml_sheet import yaml_sheet
@@ -116,6 +117,8 @@ def _command(source: Source, context: Context, draft: Draft) -> Sheet:
             f"{source.path} starts no command with training arguments{unsettled(launch)}; expected "
             "one, or --set for the variable that leads to it"
         )
+    if starting is not None:
+        lay_under(best, starting, context)
     context.overrides.lay_over(best)
     keys = {key.replace("-", "_") for key in best}
     if not keys & {one.strip("-") for one in TELLTALES[:2]}:
@@ -123,7 +126,7 @@ def _command(source: Source, context: Context, draft: Draft) -> Sheet:
     words = [word.plain for word in starting.words] if starting is not None else []
     if {"stage", "finetuning_type"} <= keys or "llamafactory-cli" in words:
         put_factory(best, draft)
-        draft.assume("seq_len", 2048, "LLaMA-Factory's default cutoff_len")
+        put_length(draft, words)
     if runs_trl(words):
         plain = {key.replace("-", "_"): setting for key, setting in best.items()}
         put_trl_defaults(plain, draft, cuts=not {"grpo", "rloo", "online_dpo"} & {*words})

@@ -29,7 +29,7 @@ from chipshift.jobs.readers.bridge_script import is_bridge, is_launcher
 from chipshift.jobs.readers.bridge_words import bridge_words
 from chipshift.jobs.readers.nemo_defaults import nemo_defaults
 from chipshift.jobs.readers.preference_keys import put_program
-from chipshift.jobs.recognise import recognise
+from chipshift.jobs.recognise import is_program, recognise
 from chipshift.jobs.settings import Setting, unset_names
 from chipshift.jobs.shell.found import Command
 from chipshift.jobs.shell.values import Field
@@ -95,7 +95,7 @@ def _named(command: Command, launch: Launch, context: Context, file: str) -> lis
         places.pop(key, None)
     scripts = any(name.endswith(".py") for name in names)
     for name, source in sources:
-        if source is None or (scripts and is_overrides(source)):
+        if source is None or (scripts and is_overrides(source)) or is_program(source):
             continue
         if name.endswith(".sh"):
             found += _other_script(source, launch, _started(context, launch, command, name))
