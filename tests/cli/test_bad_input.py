@@ -127,6 +127,7 @@ OPTIONS = [
     ((*ESTIMATE, "--plan", "tp=many"), ["many"]),
     ((*ESTIMATE, "--plan", "remat=sometimes"), ["sometimes"]),
     ((*ESTIMATE, "--plan", "schedule=fast"), ["fast"]),
+    ((*ESTIMATE, "--plan", "fsdp"), ["plan 'fsdp': 'fsdp' has no value"]),
     ((*ESTIMATE, "--price", "v6e=1"), ["--price v6e=1", "expected h100"]),
     ((*ESTIMATE, "--stack", "torchax"), ["torchax", "h100"]),
     ((*ESTIMATE, "--stack", "wat"), ["wat", "megatron"]),
@@ -155,6 +156,10 @@ OPTIONS = [
     (("roofline", TORCHTITAN), ["--on"]),
     (("roofline", TORCHTITAN, "--on", "wat"), ["wat"]),
     (("roofline", TORCHTITAN, "--on", "v6e", "--stack", "wat"), ["v6e=maxtext"]),
+    (("roofline", TORCHTITAN, "--on", "v6e", "--stack", "v6e=megatron"), ["megatron", "maxtext"]),
+    # 32 heads: the divisors next to 3 are 2 and 4
+    (("roofline", TORCHTITAN, "--on", "v6e", "--tp", "3"), ["--tp 3", "divisor of 32", "being 2"]),
+    (("fabric", "v6e:16x16", "--mesh", "fsdp=32,tp=4"), ["multiply to 256, such as fsdp=64"]),
     (("roofline", TORCHTITAN, "--on", "v6e", "--stack", "v5e=maxtext"), ["--stack v5e=maxtext"]),
     (("plan", NATIVE, "--to", "v6e", "--price", "v7x=1"), ["--price v7x=1", "v6e or h100"]),
     (("compile", TORCHTITAN, "--on", "h100*128"), ["--to"]),
@@ -181,7 +186,7 @@ OPTIONS = [
     (("audit", str(ROOT / "examples"), "--sarif", "/proc/x/y"), ["/proc/x/y"]),
     (("assses",), ["did you mean 'assess'"]),
     (("assess", "--frobnicate"), ["--frobnicate"]),
-    (("assess",), ["Missing"]),
+    (("assess",), ["Missing", "(see chipshift assess --help)"]),
 ]
 
 

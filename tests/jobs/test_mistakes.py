@@ -7,6 +7,8 @@ from pathlib import Path
 
 import pytest
 
+from chipshift.errors import InputError
+from chipshift.jobs.read import read_job
 from tests.cli.call import NATIVE, call
 
 from . import cases, more_cases
@@ -267,3 +269,20 @@ def test_a_key_that_is_more_than_a_slip_away_is_said(tmp_path: Path) -> None:
     found = call("read", str(tmp_path / "t.py"))
     assert found.code == 0, found.err
     assert "did you mean" in found.out and "'accumulate_grad_batches'?" in found.out, found.out
+
+
+@pytest.mark.parametrize(
+    ("name", "text", "place"),
+    [
+        ("job.json", '{"a": 1', r"job\.json:1 is not valid JSON"),
+        ("job.yaml", "a: [1\n", r"job\.yaml.* is not valid YAML"),
+        ("job.toml", "[model\npreset=", r"job\.toml is not valid TOML"),
+    ],
+)
+def test_a_broken_file_of_no_known_keys_is_said_to_be_broken(
+    tmp_path: Path, name: str, text: str, place: str
+) -> None:
+    file = tmp_path / name
+    file.write_text(text)
+    with pytest.raises(InputError, match=place):
+        read_job([str(file)])

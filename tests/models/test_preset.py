@@ -225,7 +225,7 @@ def test_llama_3_and_31_are_told_apart() -> None:
 
 
 def test_an_unknown_name_offers_the_nearest() -> None:
-    with pytest.raises(InputError, match=r"did you mean 'llama-3\.1-8b'.*--model"):
+    with pytest.raises(InputError, match=r"--model.*did you mean 'llama-3\.1-8b'"):
         preset("llama-3.1-9b")
     with pytest.raises(InputError, match=r"did you mean 'qwen3 32B'.*--model"):
         flavour("qwen3", "33B")

@@ -147,7 +147,8 @@ def run(args: list[str] | None = None) -> int:
     except UsageError as error:
         text = error.format_message() if hasattr(error, "format_message") else str(error)
         if text:
-            say(text)
+            at = getattr(error, "ctx", None)
+            say(f"{text.rstrip('.')} (see {at.command_path} --help)" if at else text)
         return 2
     except typer.Exit as leave:
         return leave.exit_code

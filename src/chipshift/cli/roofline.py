@@ -21,7 +21,7 @@ from chipshift.errors import InputError
 from chipshift.estimate.setting import Setting, setting
 from chipshift.estimate.stack import default_stack
 from chipshift.flows.explain import worked_at
-from chipshift.flows.options import by_chip, check_asked
+from chipshift.flows.options import by_chip, check_asked, runs
 from chipshift.flows.roofline import figures_of_one_sequence, of_one_sequence
 from chipshift.flows.sizing import machines_of
 from chipshift.jobs.job import TrainJob
@@ -92,7 +92,8 @@ def setting_on(job: TrainJob, name: str, stacks: dict[str, str]) -> tuple[str, S
     """The machine's own name, or its chip's where no size was asked for, and the setting."""
     machine = _machine(name)
     chip = machine.chip
-    chosen = stacks.get(chip.key) or default_stack(chip.family, job.stack.value)
+    asked = stacks.get(chip.key)
+    chosen = default_stack(chip.family, job.stack.value) if asked is None else runs(asked, chip)
     return machine.name if has_size(name) else chip.key, setting(job, machine, chosen)
 
 
@@ -108,10 +109,19 @@ def _check_cut(s: Setting, tp: int, ep: int) -> None:
     for layer, _ in s.model.layers:
         heads = int(layer.attention.heads) if layer.attention else tp
         if heads % tp:
-            raise InputError(f"--tp {tp}: the model's {heads} attention heads are not divisible")
+            raise InputError(_uneven("--tp", tp, heads, "attention heads"))
         experts = int(getattr(layer.mlp, "experts", ep) or ep)
         if experts % ep:
-            raise InputError(f"--ep {ep}: the model's {experts} experts are not divisible")
+            raise InputError(_uneven("--ep", ep, experts, "experts"))
+
+
+def _uneven(option: str, found: int, count: int, what: str) -> str:
+    fits = [n for n in range(1, count + 1) if count % n == 0]
+    near = min(fits, key=lambda n: abs(n - found))
+    return (
+        f"{option} {found} does not divide the model's {count} {what}; expected a divisor of "
+        f"{count}, the nearest being {near}"
+    )
 
 
 def _write(path: str, text: str) -> None:

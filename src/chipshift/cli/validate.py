@@ -3,13 +3,18 @@
 from __future__ import annotations
 
 import json
+from collections.abc import Callable, Iterator
 from pathlib import Path
-from typing import Annotated
+from typing import TYPE_CHECKING, Annotated
 
 import typer
 
 from chipshift.cli.inputs import check_place
+from chipshift.cli.progress import working
 from chipshift.errors import InputError
+
+if TYPE_CHECKING:
+    from chipshift.validate.case import Case, Skip
 
 
 def command(
@@ -57,7 +62,8 @@ def command(
         check_place(str(html))
     names = ("measured_training.jsonl", "nanotron_h100_sweep.csv")
     rows = [row for path in ([data] if data else map(carried, names)) for row in read_data(path)]
-    report = run(rows, everything=everything)
+    with working("scoring the runs") as say:
+        report = run(_told(rows, say), everything=everything)
     cases = [row.case for row in report.scored]
     left_out = cross_validate(cases, list(carried_cases())) if cross else None
     if as_json:
@@ -74,6 +80,13 @@ def command(
     worst = max((s.median_abs_rel for s in report.by["chip"].values()), default=0.0)
     if limit is not None and worst > limit:
         raise typer.Exit(1)
+
+
+def _told(rows: list[Case | Skip], say: Callable[[str], None]) -> Iterator[Case | Skip]:
+    """The rows, each said to be scored as it is taken."""
+    for number, row in enumerate(rows, 1):
+        say(f"scoring {number:,} of {len(rows):,} runs")
+        yield row
 
 
 def _fraction(text: str | None) -> float | None:

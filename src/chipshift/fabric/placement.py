@@ -9,7 +9,7 @@ the data-centre network go to the first mesh axes, as MaxText's ``dcn_*`` axes d
 from __future__ import annotations
 
 import math
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 from functools import lru_cache
 
@@ -83,12 +83,22 @@ def assign(machine: Machine, sizes: Mapping[str, int], rings: int = 0) -> dict[s
         written = ",".join(f"{name}={size}" for name, size in items)
         raise InputError(
             f"mesh {written} has {product} devices, but {machine.name} has {machine.devices} "
-            f"({machine.chips} chips of {machine.chip.devices_per_chip})"
+            f"({machine.chips} chips of {machine.chip.devices_per_chip}); expected sizes that "
+            f"multiply to {machine.devices}{_nearest_mesh(items, machine.devices)}"
         )
     chip = machine.chip
     if rings:
         _check_rings(machine, items, rings)
     return dict(_assign(chip.family, chip.devices_per_chip, machine.fabric, items, rings))
+
+
+def _nearest_mesh(items: Sequence[tuple[str, int]], devices: int) -> str:
+    """The first axis that makes up the devices by itself, the others as they are, as a clause."""
+    for name, size in items:
+        others = math.prod(size for _, size in items) // max(size, 1)
+        if others and devices % others == 0:
+            return f", such as {name}={devices // others}"
+    return ""
 
 
 def _check_rings(machine: Machine, items: tuple[tuple[str, int], ...], rings: int) -> None:

@@ -140,8 +140,24 @@ def recognise(source: Source) -> str:
             "--resolve' of that program prints it"
         )
     if not form:
+        _refuse_broken(source)
         raise InputError(f"{source.path} is in no format known here; expected {KNOWN}")
     return form
+
+
+def _refuse_broken(source: Source) -> None:
+    """Where a file is no JSON, TOML or YAML though its name says so, for want of a better reason.
+
+    Raises:
+        InputError: with the line.
+    """
+    from chipshift.jobs import json_lines, toml_lines, yaml_lines
+
+    parsers = {"json": json_lines.parse, "toml": toml_lines.parse}
+    parsers |= dict.fromkeys(("yaml", "yml"), yaml_lines.parse)
+    parse = parsers.get(source.path.rpartition(".")[2].lower())
+    if parse is not None:
+        parse(source)
 
 
 _HYDRA = re.compile(r"^defaults:[ \t]*(?:#.*)?\n(?:[ \t]*#.*\n)*[ \t]*-[ \t]*([^\n#]+)", re.M)

@@ -67,7 +67,7 @@ def _known(name: str) -> str:
     if found is None:
         hint = nearest(name.rsplit("/", 1)[-1].lower(), names())
         raise InputError(
-            f"{name!r} is not a shipped model{hint}; give its config.json with --model PATH"
+            f"{name!r} is not a shipped model; give its config.json with --model PATH{hint}"
         )
     return found
 

@@ -235,6 +235,11 @@ def read_fixed(text: str) -> dict[str, str | int | float]:
     for part in filter(None, (p.strip() for p in text.split(","))):
         key, sign, value = part.partition("=")
         key = key.strip()
+        if not sign and key in FIXABLE:
+            raise InputError(
+                f"plan '{part}': '{key}' has no value (expected key=value, such as "
+                "fsdp=64,remat=full)"
+            )
         if not sign or key not in FIXABLE:
             raise InputError(
                 f"plan '{part}': '{key}' is not part of a plan{nearest(key, FIXABLE)} "

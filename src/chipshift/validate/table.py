@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import textwrap
 from collections import defaultdict
 from collections.abc import Iterable
 
@@ -51,7 +52,8 @@ def print_report(report: Report, width: int = 100, cross: dict[str, Summary] | N
             console.print(_groups(title, report.by[key], beside))
     swept = [row for row in report.scored if row.case.task == "sweep"]
     for line in (*_last_lines(report), *sweep_lines(swept), *skipped_lines(report.skipped)):
-        console.print(line, soft_wrap=True)
+        for part in textwrap.wrap(line, width, subsequent_indent="    "):
+            console.print(part, soft_wrap=True)
 
 
 def _groups(
