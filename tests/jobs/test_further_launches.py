@@ -320,3 +320,20 @@ def test_llama_factory_of_train_bash_cut_at_1024(tmp_path: Path) -> None:
         "--model_name_or_path meta-llama/Llama-2-7b-hf --per_device_train_batch_size 8\n"
     )
     assert job(tmp_path, script, "go.sh").seq_len.value == 1024
+
+
+def test_a_file_whose_name_a_run_would_make_is_shown_as_one(tmp_path: Path) -> None:
+    script = (
+        "M=llama2-7b\npython3 MaxText/train.py MaxText/configs/gpu/$(echo $M | sed 's/-/_/g').yml "
+        "model_name=$M per_device_batch_size=1 ici_fsdp_parallelism=8\n"
+    )
+    assert "....yml" in matter(job(tmp_path, script, "go.sh"))
+
+
+def test_a_validation_set_of_ms_swifts_megatron_does_not_matter(tmp_path: Path) -> None:
+    script = (
+        "NPROC_PER_NODE=2 megatron sft --model Qwen/Qwen2.5-7B-Instruct --max_length 2048 "
+        "--tensor_model_parallel_size 2 --micro_batch_size 1 --global_batch_size 4 "
+        "--dataset a.jsonl --val_dataset b.jsonl --seed 42\n"
+    )
+    assert not {"val-dataset", "seed"} & matter(job(tmp_path, script, "go.sh")).keys()

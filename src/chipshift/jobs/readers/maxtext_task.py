@@ -15,6 +15,7 @@ from chipshift.jobs.draft import Draft
 from chipshift.jobs.job import Ignored
 from chipshift.jobs.readers.yaml_sheet import yaml_sheet
 from chipshift.jobs.settings import Setting
+from chipshift.jobs.shell.lex import CLOSE, OPEN
 
 TASK = re.compile(r"(base|sft|dpo|grpo|rl|distill)[\w-]*\.ya?ml$")
 """MaxText's own files of a task, whose model the command names."""
@@ -48,6 +49,9 @@ OLDER = {
 }
 
 
+_UNRESOLVED = re.compile(f"{OPEN}[^{CLOSE}]*{CLOSE}")
+
+
 def task_file(
     draft: Draft, context: Context, words: list[str], line: int, named: bool
 ) -> dict[str, Setting]:
@@ -61,7 +65,7 @@ def task_file(
         return {}
     if (beside := context.neighbour(path)) is not None:
         return yaml_sheet(beside, context, draft).settings
-    name = path.rsplit("/", 1)[-1]
+    name = _UNRESOLVED.sub("...", path).rsplit("/", 1)[-1]
     task = TASK.match(name)
     if task and task[1] == "base":
         return {}

@@ -327,7 +327,8 @@ def _with_vocabulary(sheet: Sheet, model: Model) -> Model:
         sheet.draft.note("vocabulary", vocab, "GPT-2's, --vocab-file being given")
     else:
         named = tokenizer or kind
-        said = f" ({named[0]} is {named[1].value})" if named is not None else ""
+        value = "without a value" if named and named[1].value is True else named and named[1].value
+        said = f" ({named[0]} is {value})" if named is not None else ""
         raise InputError(
             f"{sheet.draft.file} does not tell the vocabulary{said}; expected "
             f"{_spelt(sheet, 'vocab-size')} in it or --set vocab-size=N"

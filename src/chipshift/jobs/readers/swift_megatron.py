@@ -31,6 +31,7 @@ DEFAULTS: dict[str, int | bool | str] = {
 
 QUIET = (
     *("model", "model_type", "dataset*", "load_from_cache_file", "split_dataset_ratio", "system"),
+    *("val_dataset*", "seed", "data_seed"),
     *("output_dir", "*_steps", "finetune", "max_length", "packing", "padding_free", "num_train_*"),
     *("dataloader_*", "model_author", "model_name", "save_*", "tuner_type", "train_type"),
     *("lora_*", "target_modules", "merge_lora", "template", "agent_template", "loss_scale"),
