@@ -95,3 +95,9 @@ def test_the_explained_step_with_every_switch_is_the_plain_one() -> None:
     plain = estimate(job("fp8", **on), PLAN, NODE, stack="megatron@26.06")
     worked = estimate(job("fp8", **on), PLAN, NODE, stack="megatron@26.06", explain=True)
     assert float(worked.step_time_s) == pytest.approx(float(plain.step_time_s), rel=1e-12)
+
+
+def test_experts_that_are_dealt_even_shares_have_no_busiest_rank() -> None:
+    assert for_job(Stack("megatron", moe_imbalance=1.1), job(), "gpu").moe_imbalance == 1.1
+    even = job(balanced_experts="true")
+    assert for_job(Stack("megatron", moe_imbalance=1.1), even, "gpu").moe_imbalance == 1.0

@@ -338,3 +338,9 @@ def test_a_command_over_torchtitans_and_maxtexts_files(tmp_path: Path) -> None:
     text = RUN.replace("--micro_batch_size 8", "--per_device_batch_size 5")
     job = read(tmp_path, {"run.sh": text, "conf.yaml": MAXTEXT})
     assert value_of(job, "plan.microbatch") == 5
+
+
+@pytest.mark.parametrize(("said", "even"), [("true", True), ("false", False)])
+def test_a_router_that_is_forced_to_balance(tmp_path: Path, said: str, even: bool) -> None:
+    job = read(tmp_path, {"a.yaml": with_(f"      moe_router_force_load_balancing: {said}\n")})
+    assert ("balanced_experts" in {flag.kind for flag in job.flags}) is even

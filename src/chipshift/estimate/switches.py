@@ -69,6 +69,8 @@ def for_job(constants: Stack, job: TrainJob, family: str) -> Stack:
             narrow_matmul_scale=constants.narrow_matmul_scale * constants.mxfp8_scale,
             grouped_scale=constants.grouped_scale / constants.mxfp8_scale,
         )
+    if any(f.kind == "balanced_experts" for f in job.flags):
+        constants = replace(constants, moe_imbalance=1.0)
     if any(f.kind == "eager_modules" for f in job.flags):
         constants = eager(constants)
     if constants.base == "megatron":

@@ -76,7 +76,8 @@ class Flag:
             ``fixed_ranges`` (8-bit operands whose range is given), ``separate_backward``
             (attention's backward pass in a kernel for queries and one for keys),
             ``eager_modules`` (modules run op by op), ``torch_fsdp2`` (in place of Megatron's own
-            sharding), ``quantised_weights``, ``quantised_optimizer``, ``custom_code`` ...
+            sharding), ``balanced_experts`` (tokens dealt out evenly whatever the router
+            says), ``quantised_weights``, ``quantised_optimizer``, ``custom_code`` ...
     """
 
     kind: str

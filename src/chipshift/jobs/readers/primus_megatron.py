@@ -87,7 +87,7 @@ QUIET = (
     *("torch_profiler_*", "pytorch_profiler_*", "use_pytorch_profiler", "use_nsys_profiler"),
     *("record_*", "nvtx_ranges", "auto_continue_train", "no_fp8_weight_transpose_cache"),
     *("patch_moe_overlap", "pp_warmup", "dump_pp_data", "dataloader_*", "eval_*", "hf_path"),
-    *("moe_router_force_load_balancing*", "moe_use_*", "use_turbo_*", "turbo_*", "odc_*"),
+    *("moe_router_force_load_balancing_*", "moe_use_*", "use_turbo_*", "turbo_*", "odc_*"),
     *("debug_*", "enable_zb_runtime", "zero_bubble_*", "pre_communication_optimization"),
     *("enable_zero_bubble", "enable_1f1b_v", "pp_*", "communication_method", "lb_mini_*"),
     *("enable_odc_lb_mini", "sft_*", "stage", "pretrained_checkpoint", "weight_deosc*"),
@@ -129,6 +129,7 @@ def read(source: Source, context: Context) -> Draft:
     _replicas(stated)
     _turbo(draft, stated)
     _sinks(stated)
+    _balance(draft, stated)
     own = _own(draft, stated)
     settings = arguments(stated, draft)
     _vocabulary(settings, draft)
@@ -215,6 +216,14 @@ def _sinks(stated: dict[str, Setting]) -> None:
     if alternate is None or as_boolean(alternate.value) is not False:
         place = alternate or window  # the first layer has it, the second has not
         stated["window_attn_skip_freq"] = Setting(2, place.file, place.line)
+
+
+def _balance(draft: Draft, stated: dict[str, Setting]) -> None:
+    """A router that deals tokens out evenly whatever its scores: no rank has more than another."""
+    forced = stated.pop("moe_router_force_load_balancing", None)
+    if forced is not None and as_boolean(forced.value):
+        draft.flag("balanced_experts", "moe_router_force_load_balancing", "true", forced.line)
+        draft.note("expert load", "even", "moe_router_force_load_balancing deals tokens out evenly")
 
 
 def _turbo(draft: Draft, stated: dict[str, Setting]) -> None:

@@ -328,6 +328,8 @@ def _flags(sheet: Sheet) -> None:
     )
     sheet.flag("attention_kernel", "model.use_flex_attn", "model.attn_type", "model.attn_mask_type")
     sheet.flag("cpu_offload", "training.enable_cpu_offload")
+    forced = ("debug.moe_force_load_balance", "training.debug_moe_force_load_balance")
+    sheet.flag("balanced_experts", *forced)
     _replica_groups(sheet)
     sheet.flag(
         "custom_code",
