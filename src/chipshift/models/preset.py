@@ -40,6 +40,12 @@ def preset(name: str) -> Model:
     return replace(model, defaults=())  # ours, checked against the reference: nothing is open
 
 
+def without_towers(model: Model) -> bool:
+    """Whether a shipped model is the language model alone of one that also sees or hears."""
+    entry = index().get(model.name, {})
+    return not model.towers and "the language model alone" in str(entry.get("source", ""))
+
+
 def altered(name: str, changes: Mapping[str, Any], file: str) -> Model:
     """The shipped model of that name with some keys of its config replaced, as ``file`` says.
 

@@ -81,14 +81,17 @@ def _put_untrained(sheet: Sheet, context: Context) -> None:
 
 def put_model_named(draft: Draft, name: str, setting: Setting) -> None:
     """As ``put_model``, for a name found anywhere."""
-    from chipshift.models.preset import preset
+    from chipshift.models.preset import preset, without_towers
 
     for spelling in (name, VERSION.sub("", name), name.replace("___", ".")):
         try:
-            draft.put("model", Given(preset(spelling), setting.file, setting.line))
-            return
+            model = preset(spelling)
         except InputError:
             continue
+        draft.put("model", Given(model, setting.file, setting.line))
+        if without_towers(model):
+            draft.note("towers", "not counted", f"{model.name} is the language model alone here")
+        return
     draft.wanted_model = name[:120]
 
 

@@ -36,6 +36,7 @@ TEXTS: dict[str, Callable[[Fields], Model]] = {
     "qwen3": llama.qwen3,
     "qwen3_vl_text": llama.qwen3,
     "qwen3_vl_moe_text": moe.qwen3_moe,
+    "qwen3_omni_moe_text": moe.qwen3_moe,
     "qwen3_5_text": hybrid.qwen3_5,
     "qwen3_5_moe_text": hybrid.qwen3_5_moe,
 }
@@ -328,7 +329,12 @@ def qwen3_5_moe(c: Fields) -> Model:
 
 
 def _qwen3_vl(c: Fields, kind: str, deep: bool) -> Model:
-    text, v = text_of(c, kind), c.part("vision_config")
+    tower = qwen3_vl_tower(c.part("vision_config"), deep)
+    return joined(c, text_of(c, kind), tower, (), tied=False)
+
+
+def qwen3_vl_tower(v: Fields, deep: bool) -> Tower:
+    """Qwen3-VL's tower with its mergers, at three depths besides the last where it is ``deep``."""
     width = v.count("hidden_size", default=1152)
     inner = v.count("intermediate_size", default=4304)
     block = classic(width, heads_of(v.having(num_heads=16), width, "num_heads"), inner)
@@ -339,16 +345,16 @@ def _qwen3_vl(c: Fields, kind: str, deep: bool) -> Model:
     maps = _merger("merger", width, merge, outputs)
     for i in range(len(depths)):
         maps += _merger(f"deepstack_merger.{i}", width, merge, outputs)
-    tower = Tower(
+    return Tower(
         "vision",
         width,
         kinds,
         order,
         convs=(qwen_stem(v, width, 16, bias=True),),
+        projections=maps,
         embedding_params=v.count("num_position_embeddings", default=2304) * width,
         other_params=2 * width + len(depths) * 2 * width * merge**2,
     )
-    return joined(c, text, tower, maps, tied=False)
 
 
 def kimi_k25(c: Fields) -> Model:
