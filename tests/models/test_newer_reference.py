@@ -179,3 +179,49 @@ def test_mimo_is_qwen_with_blocks_that_predict_further() -> None:
     mimo = read_config(small("mimo", num_nextn_predict_layers=1))
     assert params(mimo) == params(read_config(small("qwen2")))
     assert mimo.mtp_layers == 1
+
+
+def bmm_flops(config: dict[str, Any]) -> int:
+    """What the counter sees of matmuls between activations in a forward pass."""
+    return counted(config, backward=False)["aten.bmm"]
+
+
+@marked
+def test_every_matmul_of_activations_in_deepseek_4() -> None:
+    # 32 tokens through five layers of 6 heads of 32: two matmuls on all 32 keys, in the one layer
+    # of keys of 4 tokens on 8 more; the others' keys of 128 tokens are not full once
+    config = small("deepseek_v4", **DEEPSEEK_4)
+    attention = 2 * 2 * 6 * 32 * 32 * (5 * 32 + 8)
+    back = 5 * 2 * 32 * 24 * 6 * 32  # the way back by groups, which counts as a linear map here
+    # not counted here: 4 heads of 16 score those 8 keys; each half of a layer mixes three streams
+    scores, mixing = 2 * 32 * 4 * 16 * 8, 5 * 2 * 2 * 32 * 3 * 3 * 96
+    assert bmm_flops(config) == attention + back + scores + mixing
+    found = counted(config, backward=False)
+    ours = TOKENS * float(forward_flops_per_token(seeing_all(read_config(config)), TOKENS))
+    assert ours == pytest.approx(sum(found.values()) - scores - mixing, rel=5e-3)
+
+
+@marked
+def test_every_matmul_of_activations_in_minimax_m3() -> None:
+    config = next(c for name, c in TEXTS if name == "minimax_m3_vl_text, picked blocks")
+    found = counted(config, backward=False)
+    scores = 4 * 2 * 32 * 32 * 2 * 24  # not counted here: in 4 layers 2 heads of 24 score all keys
+    ours = TOKENS * float(forward_flops_per_token(seeing_all(read_config(config)), TOKENS))
+    assert ours == sum(found.values()) - scores
+
+
+@marked
+def test_every_matmul_of_activations_in_kimi_linear() -> None:
+    # one layer of latent attention: 6 heads, keys of 24, values of 20. Of four layers of the delta
+    # rule each head (3, a state of 16 × 16) takes a chunk of 64 tokens by three products within it
+    # and three with the state, of which the recurrence here counts two: written, read for output
+    config = next(c for name, c in TEXTS if name == "kimi_linear")
+    attention = 2 * 6 * (24 + 20) * 32 * 32
+    chunk = 3 * 2 * 64 * 64 * 16 + 3 * 2 * 64 * 16 * 16
+    assert bmm_flops(config) == attention + 4 * 3 * chunk
+    model, cut = read_config(config), Cut(tokens=float(TOKENS), seq_len=float(TOKENS))
+    ops = [
+        (op, n) for ly, n in seeing_all(model).layers for op in layer_ops(ly, model.d_model, cut)
+    ]
+    counts = sum(float(op.flops) * n for op, n in ops if op.name == "attention")
+    assert counts == attention + 4 * 3 * 2 * 2 * 32 * 16 * 16
