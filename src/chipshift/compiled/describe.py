@@ -159,7 +159,8 @@ def values_said(model: Model) -> tuple[str, ...]:
         said.append(f"rotary scaling '{values.rope.scaling}' is left out")
     if values.activation is not None and values.activation not in ACTIVATIONS:
         said.append(f"{variant_of(model).activation} in place of {values.activation}")
-    if model.architecture not in OWN:
+    plain = model.architecture == "megatron" and model.final_norm_params == model.d_model
+    if model.architecture not in OWN and not plain:  # of Megatron's, those with RMS norms
         said.append(
             f"a Llama at the shapes of {model.architecture}: what else of that family changes no "
             "shape (kind of norm, order of additions, scales, share of a head that rotates, "

@@ -90,7 +90,8 @@ def _on_device(
     got = got.transpose(1, 0, 2, 3).reshape(E // ep, ep * C, M)
     got = checkpoint_name(got, "expert_in")
     hidden = checkpoint_name(jnp.einsum("ecm,emf->ecf", got, gate), "gate")
-    hidden = jax.nn.silu(hidden) if cfg.variant.activation == "silu" else jax.nn.gelu(hidden)
+    kind = cfg.variant.activation
+    hidden = jax.nn.silu(hidden) if kind == "silu" else jax.nn.gelu(hidden, kind == "gelu_tanh")
     if block.gated:
         hidden = hidden * checkpoint_name(jnp.einsum("ecm,emf->ecf", got, up), "up")
     hidden = checkpoint_name(hidden, "expert_act")

@@ -12,6 +12,7 @@ from dataclasses import replace
 from chipshift.errors import InputError
 from chipshift.jobs.job import Given
 from chipshift.jobs.near_value import near_text
+from chipshift.jobs.readers.megatron_values import values
 from chipshift.jobs.settings import Sheet, wrong
 from chipshift.jobs.twin import twin
 from chipshift.models.model import Attention, DenseMlp, Layer, Model, MoeMlp
@@ -84,6 +85,7 @@ def build(sheet: Sheet) -> Given[Model]:
         final_norm_params=norm_params,
         embedding_extra_params=learned * hidden.value,
         mtp_layers=_or(sheet.integer("mtp-num-layers", into="multi-token layers", low=0), 0),
+        numerics=values(sheet, attention.kv_lora_rank is not None),
     )
     return Given(_with_vocabulary(sheet, model), hidden.file, hidden.line)
 
