@@ -77,10 +77,11 @@ def put_factory(settings: dict[str, Setting], draft: Draft) -> None:
     draft.assume("remat", "none" if off is not None and as_boolean(off.value) else "full", why)
     kind = str(getattr(settings.get("finetuning_type"), "value", "lora"))
     if "finetuning_type" not in settings and not any(key.startswith("peft_") for key in settings):
-        settings["finetuning_type"] = Setting("lora", draft.file)
+        settings["finetuning_type"] = Setting("lora", draft.file, _first_line(settings))
         draft.note("finetuning_type", "lora", "LLaMA-Factory's default")
     if kind == "lora":
-        settings.setdefault("lora_target", Setting("all", draft.file))
+        stated = settings.get("finetuning_type", OFF)
+        settings.setdefault("lora_target", Setting("all", draft.file, stated.line))
     half = next((key for key in ("bf16", "fp16") if _on(settings.get(key))), "")
     if half and kind != "full":
         draft.assume("loaded", half, "LLaMA-Factory holds frozen weights in the compute dtype")
@@ -88,6 +89,11 @@ def put_factory(settings: dict[str, Setting], draft: Draft) -> None:
         draft.assume("loaded", "bf16", "the checkpoint's own dtype, bf16 in most")
     elif half:
         draft.assume("reference", half, "LLaMA-Factory loads a reference in the compute dtype")
+
+
+def _first_line(settings: dict[str, Setting]) -> int | None:
+    """Where the first of the settings stands, for those that they leave to a default."""
+    return min((one.line for one in settings.values() if one.line), default=None)
 
 
 def put_length(draft: Draft, words: Sequence[str]) -> None:
