@@ -95,6 +95,12 @@ BY_HAND: dict[str, dict[str, tuple[float, str]]] = {
                                "experts.py, core 0.15), op by op in fp32: bias times probability "
                                "(write 2), added (read 3, write 2), put together (2 + 2), to bf16 "
                                "(2 + 1)"),
+        "weight_sum_bytes": (4.0, "counted: the matmul of a weight's gradient reads the sum over "
+                                  "microbatches and writes it (Megatron-LM, "
+                                  "gradient_accumulation_fusion), in bf16 by NVIDIA's recipes "
+                                  "(grad_reduce_in_fp32 false)"),
+        "gathers_expert_rows": (1.0, "Megatron-Core transformer/moe/token_dispatcher.py, core "
+                                     "0.15: rows are gathered over the devices of an expert"),
         "mxfp8_scale": (0.95, "prior: blocks of 32 have more scales than tensors do" + IDLE),
         "fp8_attention_scale": (1.3, "prior: half of attention's matmuls' time would be 2" + IDLE),
         "ep_overlap": (0.15, "prior: little of the exchange without another microbatch" + IDLE),

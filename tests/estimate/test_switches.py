@@ -101,3 +101,11 @@ def test_experts_that_are_dealt_even_shares_have_no_busiest_rank() -> None:
     assert for_job(Stack("megatron", moe_imbalance=1.1), job(), "gpu").moe_imbalance == 1.1
     even = job(balanced_experts="true")
     assert for_job(Stack("megatron", moe_imbalance=1.1), even, "gpu").moe_imbalance == 1.0
+
+
+def test_what_scales_by_the_tensors_own_largest_value_reads_it_once_more() -> None:
+    assert float(constants("fp8").range_passes) == 0
+    assert float(constants("fp8", fp8_recipe="hybrid delayed").range_passes) == 0
+    assert float(constants("fp8", fp8_recipe="hybrid tensorwise").range_passes) == 1
+    assert float(constants("mxfp8", fp8_recipe="mxfp8").range_passes) == 0
+    assert float(constants("nvfp4").range_passes) == 1

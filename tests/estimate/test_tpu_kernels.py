@@ -32,8 +32,8 @@ def on_v7x(*flags: Flag, compute: str = "fp8", name: str = "maxtext") -> Estimat
 
 def test_weights_are_read_where_they_are_cast_in_every_matmul() -> None:
     # 16 rows of 64 into 32 columns, 2 groups: 2·16·64 inputs, and 2·32·64 weights beside them
-    assert cast_elements(16.0, 32.0, 64.0, 2.0, 0.0) == 2048.0
-    assert cast_elements(16.0, 32.0, 64.0, 2.0, 1.0) == 6144.0
+    assert cast_elements(16.0, 64.0, 32.0 * 64.0, 2.0, 0.0) == 2048.0
+    assert cast_elements(16.0, 64.0, 32.0 * 64.0, 2.0, 1.0) == 6144.0
 
 
 def test_a_range_that_is_given_is_not_looked_for() -> None:

@@ -22,14 +22,14 @@ from chipshift.validate.score import (
 )
 
 CEILINGS = {  # chip: median and 90th percentile of grade A pretraining runs, in sample
-    "h100": (0.035, 0.135), "gb200": (0.04, 0.105), "gb300": (0.04, 0.12), "a100": (0.03, 0.05),
-    "v7x": (0.03, 0.095), "v6e": (0.035, 0.11), "b200": (0.056, 0.11), "v5e": (0.03, 0.07),
-    "b300": (0.045, 0.06), "v5p": (0.032, 0.10),
+    "h100": (0.03, 0.12), "gb200": (0.04, 0.09), "gb300": (0.035, 0.095), "a100": (0.03, 0.05),
+    "v7x": (0.03, 0.095), "v6e": (0.035, 0.11), "b200": (0.045, 0.10), "v5e": (0.03, 0.07),
+    "b300": (0.035, 0.05), "v5p": (0.032, 0.10),
 }  # fmt: skip
 LEFT_OUT = {  # the same of runs timed under constants fitted without their model
-    "h100": (0.045, 0.18), "gb200": (0.05, 0.135), "gb300": (0.045, 0.125), "a100": (0.035, 0.085),
-    "v7x": (0.03, 0.095), "v6e": (0.042, 0.19), "b200": (0.06, 0.198), "v5e": (0.04, 0.09),
-    "b300": (0.06, 0.07), "v5p": (0.033, 0.11),
+    "h100": (0.04, 0.16), "gb200": (0.048, 0.125), "gb300": (0.045, 0.12), "a100": (0.035, 0.085),
+    "v7x": (0.03, 0.095), "v6e": (0.042, 0.13), "b200": (0.055, 0.188), "v5e": (0.04, 0.09),
+    "b300": (0.045, 0.065), "v5p": (0.033, 0.11),
 }  # fmt: skip
 FRAMEWORKS = {  # chip and framework: the same, in sample, of those that a chip's figure would hide
     "h100 llm-foundry": (0.017, 0.042), "a100 llm-foundry": (0.022, 0.037),
@@ -153,7 +153,7 @@ def test_trainium1s_four_runs(records: Report) -> None:
     assert max(map(abs, errors)) <= 0.1
 
 
-@pytest.mark.parametrize(("task", "median", "p90"), [("sft", 0.065, 0.14), ("lora", 0.055, 0.21)])
+@pytest.mark.parametrize(("task", "median", "p90"), [("sft", 0.065, 0.14), ("lora", 0.06, 0.225)])
 def test_fine_tuning_which_no_constant_is_fitted_on(
     records: Report, task: str, median: float, p90: float
 ) -> None:

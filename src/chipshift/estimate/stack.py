@@ -67,6 +67,10 @@ class Stack:
             backward pass, and gather weights after the update, beside nothing.
         accumulate_bytes: memory traffic for each parameter to add one microbatch's gradients to
             their sum.
+        weight_sum_bytes: bytes for each parameter that the matmul of a weight's gradient moves
+            beside its own, where it adds to the sum over microbatches as it writes.
+        gathers_expert_rows: 1 where tensor parallelism gathers, and scatters, the rows of a
+            device's experts over their own part of it, not every token's activations.
         head_in_stages: 1 where stages are cut by cost with the LM head counted, 0 by layers.
         deals_repeated_heads: 1 where keys and values are repeated to as many heads as the queries
             have before an all-to-all deals them out.
@@ -188,6 +192,8 @@ class Stack:
     bucket_bytes: float = 0.0
     whole_reduction: float = 0.0
     accumulate_bytes: float = 0.0
+    weight_sum_bytes: float = 0.0
+    gathers_expert_rows: float = 0.0
     head_in_stages: float = 0.0
     deals_repeated_heads: float = 0.0
     ep_once_per_place: float = 0.0

@@ -11,6 +11,7 @@ from dataclasses import replace
 from chipshift.estimate.stack import Stack
 from chipshift.jobs.job import TrainJob
 
+FOUR_BITS = ("nvfp4", "fp4")
 WIDE = ("bf16", "fp16", "fp32", "tf32")
 
 
@@ -21,6 +22,8 @@ def switched(constants: Stack, job: TrainJob) -> Stack:
       8 bits its rows take time of their own beside their bytes.
     - ``fused_experts``: one kernel makes both matmuls of the experts, their activation, its 8-bit
       copy and the biases.
+    - ``fp8_recipe`` of current scaling (``tensorwise``): an operand is read once more for its
+      largest value before it is cast; so it is in NVFP4, whose blocks share a scale of the tensor.
     - ``fp8_attention``, ``fp8_head``: attention, and the LM head, in 8 bits.
     - ``cuda_graph`` ``full_iteration``: the host launches one graph a step.
     """
@@ -32,6 +35,9 @@ def switched(constants: Stack, job: TrainJob) -> Stack:
             given["permute_row_s"] = constants.alltoall_row_s
     if ("fused_experts", "True") in on:
         given |= {"fused_experts": 1.0, "expert_bias_passes": 0.0}
+    compute = job.precision.value.compute
+    if compute in FOUR_BITS or (compute == "fp8" and _scaled_as_they_are(job)):
+        given["range_passes"] = FOUND_RANGE_PASSES
     if ("fp8_head", "True") in on:
         given["narrow_head"] = 1.0
     if ("cuda_graph", "full_iteration") in on:
@@ -39,6 +45,15 @@ def switched(constants: Stack, job: TrainJob) -> Stack:
     faster = constants.fp8_attention_scale if ("fp8_attention", "True") in on else 1.0
     scale = constants.attention_scale * faster
     return replace(constants, **given, attention_scale=scale)  # type: ignore[arg-type]
+
+
+def _scaled_as_they_are(job: TrainJob) -> bool:
+    """Whether 8-bit operands are scaled by their own largest value, not by that of steps before.
+
+    Transformer Engine's Float8CurrentScaling, ``--fp8-recipe tensorwise`` in Megatron-LM.
+    """
+    said = [flag.value.lower() for flag in job.flags if flag.kind == "fp8_recipe"]
+    return any(word in value for value in said for word in ("tensorwise", "current"))
 
 
 SEPARATE_BACKWARD = 7.0

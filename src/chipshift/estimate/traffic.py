@@ -97,21 +97,24 @@ def layer_traffic(s: Setting, c: Columns, sequence_parallel: bool, cp_kind: str,
     context = context_of(s, layer, tokens, c, cp_kind)
     ep_each = expert_exchange_s(s, layer, tokens, c.ep, sp, c.links["ep"])
     gather, reduce = _weights(s, c, kind)
-    return layer_collectives(layer, pair, context, ep_each, gather, reduce)
+    beside = feed_forward_pair_s(s, layer, tokens, c.etp, c.links["tp"], sequence_parallel, pair)
+    return layer_collectives(layer, pair, context, ep_each, gather, reduce, beside)
 
 
 def layer_collectives(layer: Layer, pair: Number, context: Context, ep_each: Number,
-                      gather: Number, reduce: Number) -> LayerTraffic:  # fmt: skip
+                      gather: Number, reduce: Number, experts: Number | None = None
+                      ) -> LayerTraffic:  # fmt: skip
     """A layer's collectives from the time of each.
 
     Attention and feed-forward have a pair of tensor parallelism's each, or one between them where
-    they stand side by side.
+    they stand side by side; that of routed experts may differ (``experts``).
     """
     pair = rename(pair, "tp_pair_s")
-    pairs = 1.0 if layer.side_by_side else 2.0
+    alike = pair * (1.0 if layer.side_by_side else 2.0)
+    both, of = (alike, "") if experts is None else (pair + experts, "routed_")
     return LayerTraffic(
-        tp_forward=rename(pair * pairs, "tp_forward_s"),
-        tp_backward=rename(pair * pairs, "tp_backward_s"),
+        tp_forward=rename(both, f"{of}tp_forward_s"),
+        tp_backward=rename(both, f"{of}tp_backward_s"),
         tp_recompute=pair / 2 if layer.side_by_side else pair,
         cp_forward=rename(context.forward, "cp_forward_s"),
         cp_backward=rename(context.backward, "cp_backward_s"),
@@ -121,6 +124,26 @@ def layer_collectives(layer: Layer, pair: Number, context: Context, ep_each: Num
         heads_in=rename(context.heads_in, "heads_in_s"),
         heads_out=rename(context.heads_out, "heads_out_s"),
     )
+
+
+def feed_forward_pair_s(s: Setting, layer: Layer, tokens: Number, etp: Number, tp: Links,
+                        sequence_parallel: bool, pair: Number) -> Number | None:  # fmt: skip
+    """The pair of a layer with routed experts where it differs from attention's; None: it does not.
+
+    Megatron-Core's dispatcher (transformer/moe/token_dispatcher.py, core 0.15) gathers the rows
+    that the all-to-all brought over the devices that share an expert (etp), top-k for each token,
+    and scatters their results; with whole experts it gathers nothing. A shared expert is cut by tp
+    as a dense layer is.
+
+    Args:
+        pair: seconds of the pair of whole activations.
+    """
+    if absent(s.stack.gathers_expert_rows) or not isinstance(layer.mlp, MoeMlp):
+        return None
+    rows = rename(tokens * layer.mlp.top_k, "expert_rows")
+    cut = np.where(etp > 1, 1.0, 0.0)
+    routed = rename(tensor_pair_s(s, rows, tp, sequence_parallel) * cut, "experts_tp_pair_s")
+    return pair + routed if plain(layer.mlp.shared_width) else routed
 
 
 def tensor_pair_s(s: Setting, tokens: Number, tp: Links, sequence_parallel: bool) -> Number:

@@ -23,6 +23,7 @@ from chipshift.estimate.setting import Setting
 from chipshift.estimate.stage import device_params, stage_layers, stage_params
 from chipshift.estimate.traffic import (
     expert_exchange_s,
+    feed_forward_pair_s,
     gradient_part_s,
     layer_collectives,
     tensor_pair_s,
@@ -120,6 +121,7 @@ class Collectives:
     tensor: Table
     context: list[tuple[Table | None, ...]]
     experts: list[Table]
+    expert_pairs: list[Table | None]
     gather: list[Floats]
     reduce: list[Floats]
     sums: Table
@@ -152,9 +154,11 @@ class Collectives:
             layer_collectives(
                 layer, pair, Context(*(0.0 if t is None else once(t, cp) for t in context)),
                 once(experts, ep), gather[sites], reduce[sites],
+                None if beside is None else once(beside, of["tp"][sites]),
             )
-            for layer, context, experts, gather, reduce in zip(
-                self.layers, self.context, self.experts, self.gather, self.reduce, strict=True
+            for layer, context, experts, beside, gather, reduce in zip(
+                self.layers, self.context, self.experts, self.expert_pairs, self.gather,
+                self.reduce, strict=True
             )
         ]  # fmt: skip
         summed = self.sums.at(of["dp"][sites], self.sum_of[sums])
@@ -185,7 +189,9 @@ def collectives(s: Setting, sites: Sites, degrees: dict[str, Floats], tokens: Fl
     def by_lane(group: str, times: Any) -> Table:
         return rows.table(group, times, width)
 
-    tensor = by_lane("tp", tensor_pair_s(s, lane_tokens, links["tp"], SEQUENCE_PARALLEL))
+    pair = tensor_pair_s(s, lane_tokens, links["tp"], SEQUENCE_PARALLEL)
+    tensor = by_lane("tp", pair)
+    expert_pairs: dict[object, Table | None] = {}
     context: dict[object, tuple[Table | None, ...]] = {}
     experts: dict[object, Table] = {}
     kinds = [layer for layer, _ in s.model.layers]
@@ -202,6 +208,10 @@ def collectives(s: Setting, sites: Sites, degrees: dict[str, Floats], tokens: Fl
             experts[layer.mlp] = by_lane("ep", expert_exchange_s(
                 s, layer, lane_tokens, links["ep"].size, lane_tp, links["ep"]
             ))  # fmt: skip
+            beside = feed_forward_pair_s(
+                s, layer, lane_tokens, links["tp"].size, links["tp"], SEQUENCE_PARALLEL, pair
+            )
+            expert_pairs[layer.mlp] = None if beside is None else by_lane("tp", beside)
     tuple_of = np.concatenate([
         np.repeat(np.arange(len(sites.counts)), sites.counts),
         np.arange(len(sites.counts)) if bounds else np.empty(0, np.int64),
@@ -211,6 +221,7 @@ def collectives(s: Setting, sites: Sites, degrees: dict[str, Floats], tokens: Fl
     return Collectives(
         rows, kinds, lane_of_cut, tensor,
         [context[layer.attention] for layer in kinds], [experts[layer.mlp] for layer in kinds],
+        [expert_pairs[layer.mlp] for layer in kinds],
         [gather for gather, _ in weights], [reduce for _, reduce in weights],
         sums, expert_sums, sum_of, expert_sum_of,
         by_lane("pp", pipeline_s(s, lane_tokens, lane_tp, links["pp"])),

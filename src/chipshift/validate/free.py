@@ -301,7 +301,7 @@ FIXED: dict[str, dict[str, float]] = {
         "ep_once_per_place": 1.0, "expert_bias_passes": 14.0, "mxfp8_scale": 0.95,
         "fp8_attention_scale": 1.3, "ep_overlap": 0.15, "tp_overlap": 0.4, "cp_overlap": 0.6,
         "pp_overlap": 0.5, "step_overhead_s": 0.01, "cast_passes": 1.5,
-        "jitter_per_doubling": 0.009,
+        "jitter_per_doubling": 0.009, "weight_sum_bytes": 4.0, "gathers_expert_rows": 1.0,
     },
     "automodel": {"ep_once_per_place": 1.0},
     "nanotron": {

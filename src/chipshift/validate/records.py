@@ -226,8 +226,10 @@ def _flags(row: Row, file: str, line: int | None) -> tuple[Flag, ...]:
     Transformer Engine (TE), which is Hugging Face's modules run op by op (``force_hf`` of its
     recipes)."""
     recipe = _recipe(row)
-    if recipe:
-        return recipe.flags(file, line)
+    if row["stack"] == "megatron":
+        scaled = "current scaling" in str(row.get("dtype"))
+        how = (Flag("fp8_recipe", "dtype", "current scaling", file, line),) if scaled else ()
+        return how + (recipe.flags(file, line) if recipe else ())
     if row["stack"] == "maxtext" and row["chip_key"] in LARGEST_SLICE:
         return _maxtext_flags(row, file, line)
     if row["stack"] == "automodel" and not re.search(r"\bTE\b", str(row.get("notes"))):
