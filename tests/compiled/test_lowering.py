@@ -217,6 +217,12 @@ def test_arrays_of_heads_in_parts_of_ragged_rows_are_all_reduced(
     assert where.parts_are_ragged(128, 7168) is False
 
 
+def test_a_sums_stage_inside_a_slice_is_all_reduced_on_v5p() -> None:
+    assert on("v5p", 2, 2, 2).scatters_stage_by_sum(8) is True
+    assert on("v5p", 2, 2, 2).scatters_stage_by_sum(4) is False
+    assert on("v5e", 8, 8).scatters_stage_by_sum(64) is False
+
+
 def test_a_feed_forward_in_ragged_parts_is_all_reduced_outside_a_matmul() -> None:
     """7,168 over 512 devices are 14 rows; over 128 they are 56."""
     where = on("v7x", 4, 8, 8, cores=2)

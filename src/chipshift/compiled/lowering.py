@@ -72,6 +72,11 @@ class Slice:
             return False
         return not in_matmul or n >= int(rule["in_matmul_below"])
 
+    def scatters_stage_by_sum(self, n: int) -> bool:
+        """Whether the stage inside a slice of a sum over several is scattered by an all-reduce."""
+        in_stages = rules()["scatter_as_sum"]["in_stages"]
+        return self.chip in in_stages and self.scatters_by_sum(n, in_matmul=False)
+
     def multiplies_meanwhile(self, n: int, summed: int) -> bool:
         """Whether a gradient is scattered over ``n`` devices part by part while its matmul runs;
         ``summed``: devices over which the parts are summed then."""

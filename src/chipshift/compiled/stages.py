@@ -66,7 +66,10 @@ def summed(where: Over, held: float, on: Slice | None = None, laid: Laid | None 
         return {("all_reduce", where.axis): 2 * held * (n - 1) / n} if n > 1 else {}
     sums: Sums = {("all_reduce", where.across): held / n}
     if n > 1:
-        by_sum = on is not None and laid is not None and on.scatters_layout_by_sum(n, laid)
+        by_sum = on is not None and (
+            on.scatters_stage_by_sum(n)
+            or (laid is not None and on.scatters_layout_by_sum(n, laid))
+        )
         kind, times = ("all_reduce", 2) if by_sum else ("reduce_scatter", 1)
         sums[kind, where.inside] = times * held * (n - 1) / n
         by_sum = on is not None and on.gathers_by_sum(n, held)
