@@ -200,6 +200,15 @@ def test_gradients_of_whole_weights_are_held_in_the_optimizers_cut() -> None:
     assert cut["gradients"] == pytest.approx(16 * LAYER_1B * 2 / 2)
 
 
+def test_beside_cp_a_sharded_optimizer_keeps_no_logits_through_the_backward_pass() -> None:
+    plan = Plan(dp=2, fsdp=8, cp=2, remat="full", microbatch=8)
+    each = memory("olmoe-1b-7b", "v6e:4x8", 4096, plan)["collectives"]
+    plan = replace(plan, optimizer_sharding="zero1")
+    one = memory("olmoe-1b-7b", "v6e:4x8", 4096, plan)["collectives"]
+    # fp32 logits of half of 8 sequences; the head's bf16 gradient, 2,048 x 50,304, is smaller
+    assert each - one == pytest.approx(4 * 4096 * 50_304 * 4 - 2048 * 50_304 * 2)
+
+
 def test_replicas_in_one_slice_make_the_heads_gradient_at_once_those_of_two_keep_logits() -> None:
     plan = Plan(dp=2, fsdp=16, remat="full", microbatch=4)
     one = memory("olmoe-1b-7b", "v6e:4x8", 4096, plan)["collectives"]

@@ -67,8 +67,7 @@ def summed(where: Over, held: float, on: Slice | None = None, laid: Laid | None 
     sums: Sums = {("all_reduce", where.across): held / n}
     if n > 1:
         by_sum = on is not None and (
-            on.scatters_stage_by_sum(n)
-            or (laid is not None and on.scatters_layout_by_sum(n, laid))
+            on.scatters_stage_by_sum(n) or (laid is not None and on.scatters_layout_by_sum(n, laid))
         )
         kind, times = ("all_reduce", 2) if by_sum else ("reduce_scatter", 1)
         sums[kind, where.inside] = times * held * (n - 1) / n

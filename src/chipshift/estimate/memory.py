@@ -144,7 +144,7 @@ def _stage_parts(s: Setting, c: Columns, choice: Choice, policy: Policy, stage: 
     by, cuts = weight_cuts(c), held_cuts(s, c, choice)
     activations = _activations(s, c, choice, policy, w, at)
     logits = _logits(s, c, w.tokens, at)
-    gathered = _whole(s, c, w.tokens, at)
+    gathered = _whole(s, c, choice, w.tokens, at)
     sharded = at.params.dense / by[0] + at.params.experts / by[1]
     held = beside(s, c, choice, sharded, w.tokens)
     gathered = plus(gathered, held.wide)
@@ -220,7 +220,7 @@ def _turned(s: Setting, c: Columns, choice: Choice, tokens: Number, at: _Place) 
         return 0.0
     each = _own_gradient_bytes(s, c, choice)
     made = state("gradients_made", at.params, each, held_cuts(s, c, choice).gradients)
-    left = head_held(s, c, weight_cuts(c)[0], tokens)
+    left = head_held(s, c, weight_cuts(c)[0], tokens, one_copy(s, choice))
     apart = np.where(c.accumulation > 1, made, np.minimum(made, left))
     return rename(np.where(turned > 0, turned - apart, 0.0), "inputs_turned_bytes")
 
@@ -252,12 +252,12 @@ def _logits(s: Setting, c: Columns, tokens: Number, at: _Place) -> Number:
     return rename(logits, f"{at.name}_logits_bytes")
 
 
-def _whole(s: Setting, c: Columns, tokens: Number, at: _Place) -> Number:
+def _whole(s: Setting, c: Columns, choice: Choice, tokens: Number, at: _Place) -> Number:
     """Weights that are gathered from their shards, and gradients that are still whole."""
     by, moment = weight_cuts(c), at.moment
     gathered = _gathered(s, c, *by, moment)
     if at.planned and moment.backward:
-        gathered = gathered + head_held(s, c, by[0], tokens)
+        gathered = gathered + head_held(s, c, by[0], tokens, one_copy(s, choice))
     if at.planned and moment.loss:
         gathered = plus(gathered, heads_at_loss(s, c, by[0]))
     if at.working:

@@ -72,10 +72,11 @@ def logit_bytes(s: Setting, c: Columns, shards: Number) -> Number:
     return np.where(c.microbatch > 1, np.where(_unwindowed(s, c, shards), whole, kept), single)
 
 
-def head_held(s: Setting, c: Columns, shards: Number, tokens: Number) -> Number:
+def head_held(s: Setting, c: Columns, shards: Number, tokens: Number, alone: bool) -> Number:
     """What the loss leaves to the layers' backward pass: the logits' gradient, from which the
     head's is made at the end, or the logits themselves where that gradient is made inside a matmul;
-    of a loss in pieces the gathered head and its gradient."""
+    of a loss in pieces the gathered head and its gradient. ``alone``: a sharded optimizer's is the
+    only wide copy of the weights."""
     st = s.stack
     table = rename(memory.cut_params(params_embedding(s.model), c.tp, 1.0), "embedding_params")
     if float(plain(s.loss_chunks)) > 1:
@@ -93,7 +94,8 @@ def head_held(s: Setting, c: Columns, shards: Number, tokens: Number) -> Number:
     at_once = (shards >= WIDE) | _hybrid(c)
     held = np.where(at_once, np.minimum(logits, head), logits)
     both, many = _hybrid(c), shards >= WIDE
-    apart = both if crosses_slices(s) else both & (c.cp > 1)
+    # inside one slice a sharded optimizer has the gradient scattered over dp and cp as it is made
+    apart = both if crosses_slices(s) else both & (c.cp > 1) & (not alone)
     for where, size, share in (
         (both, st.hybrid_logit_bytes_held, 1.0),
         (apart, st.apart_logit_bytes_held, 1.0),
