@@ -77,7 +77,7 @@ def test_the_json_is_the_contract(capsys: pytest.CaptureFixture[str]) -> None:
 @pytest.mark.parametrize(
     ("arguments", "words"),
     [
-        (["--on", "h100", "--tp", "7"], "32 attention heads are not divisible"),
+        (["--on", "h100", "--tp", "7"], "does not divide the model's 32 attention heads"),
         (["--on", "v6f"], "v6e"),
         (["--on", "h100", "--sequences", "0"], "above 0"),
     ],
