@@ -171,6 +171,20 @@ def test_degrees_that_no_source_states_are_the_least_that_fit() -> None:
     assert result.predicted.fits
 
 
+def test_experts_are_dealt_out_before_a_mixture_is_cut() -> None:
+    # 128 experts over the data axis of 32 devices: by 2, 4, 8, 16 and 32 before tp and pipelines;
+    # over tp=2 that axis is 16
+    none = dict.fromkeys(("dp", "tp", "pp", "cp", "ep"))
+    gone = dict.fromkeys(("layers", "d_model", "heads", "kv_heads", "d_ff", "vocab"))
+    mixture = {**gone, "name": "Qwen3-30B-A3B"}
+    found = to_case(record(n_chips=32, model=mixture, parallelism={**none, "zero": 1}))
+    assert isinstance(found, Case)
+    degrees = [(p.ep, p.tp, p.pp) for p in (found.plan, *found.wider)]
+    assert degrees[:6] == [(1, 1, 1), (2, 1, 1), (4, 1, 1), (8, 1, 1), (16, 1, 1), (32, 1, 1)]
+    assert degrees[6:8] == [(1, 2, 1), (2, 2, 1)]
+    assert max(ep for ep, tp, _ in degrees if tp == 2) == 16
+
+
 def test_chips_that_no_slice_has_are_several_slices() -> None:
     # 96 v5p chips: no such slice; 3 slices of 32
     row = record(chip_key="v5p", n_chips=96, stack="maxtext", slice_topology=None, global_batch=96,
@@ -192,3 +206,17 @@ def test_what_runs_on_trainium_is_built_by_its_own_compiler() -> None:
     # AWS's script: 28 layers of 8,192, plain feed-forward of four times that
     assert (found.job.model.n_layers, found.job.model.d_model) == (28, 8192)
     assert found.plan.devices == 1024
+
+
+def test_a_mesh_of_rings_that_its_degrees_do_not_make_is_placed_as_jax_would() -> None:
+    # hybrid_ring_64x4: an innermost axis of 4 on 256 chips; tp=8 is no such mesh, tp=4 is
+    told = {"chip_key": "v5e", "n_chips": 256, "stack": "maxtext", "global_batch": 256,
+            "tokens_per_step": 256 * 4096, "slice_topology": None,
+            "notes": "custom_mesh=hybrid_ring_64x4"}  # fmt: skip
+    rings = to_case(record(**told, parallelism={"fsdp": 64, "tp": 4}))
+    other = to_case(record(**told, parallelism={"fsdp": 32, "tp": 8}))
+    assert isinstance(rings, Case)
+    assert isinstance(other, Case)
+    assert (rings.plan.rings, other.plan.rings) == (4, 0)
+    assert "custom_mesh" in {what for what, _, _ in other.inferred}
+    assert predict_case(other, predict_plan).predicted.step_time_s > 0

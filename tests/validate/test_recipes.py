@@ -77,6 +77,12 @@ def test_a_microbatch_can_be_the_misprint() -> None:
     assert (told.plan.microbatch, told.plan.vpp) == (1, 12)
 
 
+def test_a_misprint_is_mended_where_dp_is_not_printed() -> None:
+    # 16 devices in pipelines of 2 leave dp 8
+    told = bridge("25.11", parallelism={"tp": 1, "pp": 2, "vpp": 24, "ep": 8}, microbatch=2)
+    assert (told.plan.dp, told.plan.microbatch, told.plan.vpp) == (8, 1, 12)
+
+
 def test_misprints_and_what_ran_name_the_same_degrees_and_differ() -> None:
     for one in misprints():
         assert one.printed.keys() == one.ran.keys(), one

@@ -33,6 +33,8 @@ DEGREES = frozenset({"dp", "fsdp", "tp", "pp", "cp", "ep"})
 BRIDGE = "25.09"
 """First release whose recipes are Megatron-Bridge's (NVIDIA-NeMo/Megatron-Bridge,
 scripts/performance: its mixtures of experts have ``expert_tensor_parallel_size=1``)."""
+RING_SLICE = 256
+"""Chips of the slices (16x16 of v5e and v6e) that MaxText's ring meshes are written for."""
 PER_DEVICE = frozenset({"maxtext", "paxml"})
 """Stacks that state sequences a device, not a replica."""
 
@@ -98,14 +100,23 @@ def plan_of(row: Row, model: Model, inferred: Inferred) -> Plan:
         cp_kind="ring" if stack in ("torchtitan", "maxtext") else "allgather",
         cp_shards=stack == "torchtitan" and fsdp == 1 and cp > 1,
         sequence_parallel=tp == 1 or p.get("sp", stack != "automodel") is not False,
-        rings=_rings(row),
+        rings=_rings(row, tp if tp > 1 else ep, inferred),
     )
 
 
-def _rings(row: Row) -> int:
-    """Chips of a ring, where notes name one of MaxText's custom meshes."""
+def _rings(row: Row, innermost: int, inferred: Inferred) -> int:
+    """Chips of a ring, where notes name one of MaxText's custom meshes and the degrees are its.
+
+    ``hybrid_ring_64x4`` stands on slices of 256 chips, the innermost axis being of 4.
+    """
     found = re.search(r"custom_mesh=hybrid_ring_\d+x(\d)\b", str(row.get("notes") or ""))
-    return int(found[1]) if found else 0
+    if not found:
+        return 0
+    if innermost != int(found[1]) or int(row["n_chips"]) % RING_SLICE:
+        why = f"its innermost axis has {found[1]} devices on slices of {RING_SLICE} chips"
+        fill(inferred, "custom_mesh", 0, f"the stated degrees are not those of a ring: {why}")
+        return 0
+    return int(found[1])
 
 
 def devices_of(row: Row) -> int:
@@ -115,8 +126,8 @@ def devices_of(row: Row) -> int:
 
 def plans_to_try(row: Row, model: Model, plan: Plan) -> tuple[Plan, ...]:
     """The plan; where the record states no degree at all and the stack replicates weights, also
-    those that cut the model further, to go through until one fits: tensor parallelism over the
-    devices of a node first, then pipelines."""
+    those that cut the model further, to go through until one fits: experts over the data axis
+    first, which costs least, then tensor parallelism over the devices of a node, then pipelines."""
     stated = {k for k, v in (row.get("parallelism") or {}).items() if v and k in DEGREES}
     if stated or _shards(row):
         return (plan,)
@@ -125,11 +136,19 @@ def plans_to_try(row: Row, model: Model, plan: Plan) -> tuple[Plan, ...]:
     )
     devices, zero = devices_of(row), row["parallelism"].get("zero")
     tried = [
-        plan_of({**row, "parallelism": {"zero": zero, "tp": t, "pp": p}}, model, [])
-        for t, p in cuts[1:]
+        plan_of({**row, "parallelism": {"zero": zero, "tp": t, "pp": p, "ep": ep}}, model, [])
+        for t, p in cuts
         if devices % (t * p) == 0 and p <= model.n_layers
+        for ep in _expert_degrees(model, devices // (t * p))
     ]
-    return (plan, *tried)
+    return (plan, *(one for one in tried if one != plan))
+
+
+def _expert_degrees(model: Model, data: int) -> tuple[int, ...]:
+    """Powers of two that divide every mixture's experts and the data axis, 1 among them."""
+    routed = [ly.mlp.experts for ly, _ in model.layers if isinstance(ly.mlp, MoeMlp)]
+    most = math.gcd(data, *routed) if routed else 1
+    return tuple(1 << i for i in range(most.bit_length()) if most % (1 << i) == 0)
 
 
 def _shards(row: Row) -> bool:

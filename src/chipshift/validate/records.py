@@ -83,7 +83,7 @@ def to_case(row: Row, file: str = "", line: int | None = None) -> Case | Skip:
     plan = plan_of(row, model, inferred)
     plans = plans_to_try(row, model, plan)
     if len(plans) > 1:
-        fill(inferred, "tp and pp", "the least that fit", "no degree is stated")
+        fill(inferred, "ep, tp and pp", "the least that fit", "no degree is stated")
     tuned = fine_tuning(row)
     inferred += tuned.inferred
     recipe = _recipe(row)
@@ -265,7 +265,7 @@ def _as_run(row: Row, inferred: Inferred) -> Row:
     for key, value in ran.items():
         fill(inferred, key, str(value), "the recipe's: its table misprints it")
     degrees |= {key: value for key, value in ran.items() if key != "microbatch"}
-    del degrees["dp"]  # it takes what the others leave of the devices
+    degrees.pop("dp", None)  # it takes what the others leave of the devices
     return {**row, "parallelism": degrees, "microbatch": ran.get("microbatch", row["microbatch"])}
 
 
