@@ -409,6 +409,18 @@ def test_without_a_plan_the_best_that_the_step_can_be_cut_by_is_compiled() -> No
     assert flow.request_of(job, plan, machine).config is not None  # raises where it cannot be cut
 
 
+def test_the_best_plan_is_the_best_in_the_dtypes_that_are_compiled() -> None:
+    # DeepSeek-V3's job has fp8 matmuls, the step bf16 ones: with activations of one byte tp=2 would
+    # fit on 512 v5p; with two bytes it does not (libtpu: 122 of 102 GB), tp=4 does (97)
+    path = HERE.parents[1] / "examples" / "deepseek-v3-megatron.sh"
+    job = job_of([str(path)], "", "", [])
+    wide = flow.in_step_dtypes(job)
+    assert (job.precision.value.compute, wide.precision.value.compute) == ("fp8", "bf16")
+    assert replace(wide.precision.value, compute="fp8") == job.precision.value
+    machine = parse_machine("v5p:8x8x8")
+    assert flow.best_plan(job, machine) == flow.best_plan(wide, machine)
+
+
 def test_where_the_step_can_be_cut_by_no_plan_the_first_reason_is_given(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:

@@ -7,7 +7,7 @@ from contextlib import suppress
 from dataclasses import replace
 from typing import Any
 
-from chipshift.compiled.describe import plan_text
+from chipshift.compiled.describe import DTYPES, plan_text
 from chipshift.compiled.run import Progress
 from chipshift.errors import InputError
 from chipshift.estimate.stack import RUNS_ON
@@ -39,7 +39,7 @@ def best_plan(job: TrainJob, machine: Machine, held: Plan | None = None,
     fixed = {axis: getattr(held or Plan(), axis) for axis in degrees} | {"pp": 1}
     chip = machine.chip
     stacks = {chip.key: STACK} if STACK in RUNS_ON[chip.family] else {}
-    found = plan_target(job, machine.name, Options(fixed=fixed, stacks=stacks))
+    found = plan_target(in_step_dtypes(job), machine.name, Options(fixed=fixed, stacks=stacks))
     if found.estimate is None:
         raise InputError(
             f"no plan of {job.name} fits on {machine.name} by the estimate: give one with --plan"
@@ -51,6 +51,15 @@ def best_plan(job: TrainJob, machine: Machine, held: Plan | None = None,
             return plan
     request_of(job, best, machine)  # says why not
     return best
+
+
+def in_step_dtypes(job: TrainJob) -> TrainJob:
+    """The job with the matmuls' dtype that is compiled: bf16 for those that the step does not have,
+    whose narrower activations would fit where the compiled ones do not."""
+    said = job.precision.value
+    if said.compute in DTYPES:
+        return job
+    return replace(job, precision=replace(job.precision, value=replace(said, compute="bf16")))
 
 
 def less_memory(plan: Plan) -> list[Plan]:
