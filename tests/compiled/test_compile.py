@@ -83,7 +83,7 @@ def test_fast_mode_has_the_peak_and_the_bytes_of_the_whole_compilation(
     whole = report(asked, parse_machine(machine), run(asked, timeout_s=600), cached=False)
     fast = compiled(machine, cfg)
     assert fast["compiled"] and whole["compiled"]
-    for name in ("peak", "arguments", "outputs"):
+    for name in ("peak", "arguments", "outputs", "temporaries"):
         assert fast["memory_bytes"][name] == whole["memory_bytes"][name] > 0
     sent = [
         {(c["kind"], c["mesh_axis"]): c["bytes_per_device_per_step"] for c in one["collectives"]}

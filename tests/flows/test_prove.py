@@ -2,13 +2,17 @@
 
 from __future__ import annotations
 
+import json
 from dataclasses import replace
 from pathlib import Path
 
 import pytest
 
+from chipshift.cli.app import run
 from chipshift.cli.compile import job_of
+from chipshift.compiled import describe
 from chipshift.errors import InputError
+from chipshift.flows import prove
 from chipshift.flows.prove import nearest_request
 from chipshift.jobs.plan import Plan
 from chipshift.machines.names import parse_machine
@@ -57,3 +61,24 @@ def test_another_optimizer_than_the_steps_is_said(optimizer: str, noted: list[st
     plan = Plan(fsdp=16, microbatch=1, accumulation=64)
     notes = nearest_request(job, plan, SIXTEEN, "fast")[0].notes
     assert [note for note in notes if "AdamW" in note] == noted
+
+
+def test_without_a_compiler_the_answer_is_whole_and_part_four_says_what_to_install(
+    monkeypatch: pytest.MonkeyPatch, capfd: pytest.CaptureFixture[str]
+) -> None:
+    """The answer is yes, so that the exit code is 0; nothing is planned for a compilation."""
+    monkeypatch.setattr(describe, "find_spec", lambda name: None)
+    monkeypatch.setattr(prove, "nearest_request", None)
+    told = ["assess", str(MIXTRAL), "--on", ON, "--to", "v6e:8x8", "--to", "h200*64", "--prove"]
+    assert run([*told, "--json"]) == 0
+    found = json.loads(capfd.readouterr().out)
+    assert found["transfers"]
+    assert found["targets"][0]["step_time_s"] > 0
+    (proof,) = found["proofs"]  # of the TPU
+    assert (proof["machine"], proof["compiled"], proof["fits"]) == ("v6e:8x8", False, None)
+    assert proof["reason"] == (
+        "compiling needs jax and libtpu, which are not installed: pip install 'chipshift[compile]'"
+    )
+    assert run(told) == 0
+    shown = " ".join(capfd.readouterr().out.split())
+    assert "not compiled compiling needs jax and libtpu" in shown

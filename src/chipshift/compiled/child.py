@@ -118,7 +118,7 @@ def compile_request(request: Request) -> dict[str, Any]:
     lowered_s = time.monotonic() - started
     phase("compiling")
     begun = time.monotonic()
-    folder = Path(tempfile.mkdtemp(prefix="placed-")) if request.stops_when_placed else None
+    folder = Path(tempfile.mkdtemp(prefix="placed-")) if request.has_dump else None
     try:
         compiled = compile_it(request, program, folder)
     except Exception as error:
@@ -136,7 +136,7 @@ def compile_request(request: Request) -> dict[str, Any]:
         | (
             read_placed(request, program, folder)
             if compiled is None and folder is not None
-            else read(request, program, compiled)
+            else read(request, program, compiled, folder)
         )
     )
     memory = found["memory_bytes"]
@@ -147,7 +147,11 @@ def compile_request(request: Request) -> dict[str, Any]:
 
 
 def compile_it(request: Request, program: Any, folder: Path | None) -> Any:
-    """The compiled program, or None where the compiler was stopped with its dump in ``folder``."""
+    """The compiled program, or None where the compiler was stopped when its buffers were placed.
+
+    Args:
+        folder: that the compiler's dump is written to, None for none.
+    """
     if folder is None:
         try:
             return program.lowered.compile(compiler_options=request.compiler_options)
@@ -156,9 +160,12 @@ def compile_it(request: Request, program: Any, folder: Path | None) -> Any:
                 raise
             options = {**request.compiler_options, "xla_gpu_enable_triton_gemm": False}
             return program.lowered.compile(compiler_options=options)
-    from chipshift.compiled.placed import compile_until_placed
+    from chipshift.compiled.placed import compile_until_placed, dumping
     from chipshift.machines.load import chip
 
+    if not request.stops_when_placed:
+        options = {**request.compiler_options, **dumping(folder)}
+        return program.lowered.compile(compiler_options=options)
     usable = chip(request.target.chip).value("usable_hbm_bytes_per_device")
     return compile_until_placed(program.lowered, request.compiler_options, usable, folder)
 

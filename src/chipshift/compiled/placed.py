@@ -31,6 +31,7 @@ class Placement:
     """Bytes of device memory in a buffer assignment.
 
     Attributes:
+        temporaries: the room that all of them share, with the gaps between them.
         peak: most that is alive at one time; what the compiler reports of a finished program.
         total: of all allocations; what has to fit.
     """
@@ -40,6 +41,15 @@ class Placement:
     temporaries: int
     peak: int
     total: int
+
+
+def dumping(folder: Path) -> dict[str, Any]:
+    """Compiler options that write the dump which is read here."""
+    return {
+        "xla_dump_to": str(folder),
+        "xla_dump_hlo_as_proto": True,
+        "xla_dump_hlo_as_text": True,
+    }
 
 
 def compile_until_placed(
@@ -56,13 +66,12 @@ def compile_until_placed(
     Raises:
         Exception: whatever the compiler raises, a refusal for memory among it.
     """
-    dump = {"xla_dump_to": str(folder), "xla_dump_hlo_as_proto": True, "xla_dump_hlo_as_text": True}
     made: list[Any] = []
     failed: list[Exception] = []
 
     def compile_it() -> None:
         try:
-            made.append(lowered.compile(compiler_options={**options, **dump}))
+            made.append(lowered.compile(compiler_options={**options, **dumping(folder)}))
         except Exception as error:
             failed.append(error)
 

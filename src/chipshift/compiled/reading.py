@@ -13,7 +13,7 @@ from chipshift.compiled.hlo.flops import matmul_flops
 from chipshift.compiled.hlo.groups import MeshAxes
 from chipshift.compiled.hlo.module import Module, parse
 from chipshift.compiled.hlo.padding import Padded, arguments, results
-from chipshift.compiled.placed import settled
+from chipshift.compiled.placed import main_placement, settled
 from chipshift.compiled.programs import Program
 from chipshift.compiled.request import Request
 from chipshift.compiled.topology import gpu_memory_bytes
@@ -23,10 +23,21 @@ LISTED = 10
 """Tensors and places named in each list of the report."""
 
 
-def read(request: Request, program: Program, compiled: Any) -> dict[str, Any]:
-    """What a finished program says."""
-    counted = _cost_analysis(compiled)
-    return read_text(request, program, compiled.as_text(), memory(request, compiled), counted)
+def read(
+    request: Request, program: Program, compiled: Any, folder: Path | None = None
+) -> dict[str, Any]:
+    """What a finished program says.
+
+    Args:
+        folder: of its compilation's dump, where there is one.
+    """
+    counted, sizes = _cost_analysis(compiled), memory(request, compiled)
+    placed = main_placement(folder) if folder else None
+    if placed is not None:
+        # The room that temporaries have, as in fast mode. libtpu's own figure counts gaps and what
+        # loops stack up twice: of 21 programs 17 would not fit the memory that they fit.
+        sizes["temporaries"] = placed.temporaries
+    return read_text(request, program, compiled.as_text(), sizes, counted)
 
 
 def read_placed(request: Request, program: Program, folder: Path) -> dict[str, Any]:

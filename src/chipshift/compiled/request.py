@@ -64,6 +64,11 @@ class Request:
         return self.mode == "fast" and self.target.platform == "tpu"
 
     @property
+    def has_dump(self) -> bool:
+        """Whether the compiler's own dump is read: libtpu's, for its buffer assignment."""
+        return self.target.platform == "tpu"
+
+    @property
     def part(self) -> Path:
         """Where the program is written before it is whole; whoever interrupts removes it."""
         return Path(f"{self.keep}.part")

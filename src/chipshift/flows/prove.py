@@ -67,17 +67,14 @@ def nearest_request(
 
 
 def proofs_of(found: Assessment, say: Callable[[str], None]) -> list[dict[str, Any]]:
-    """The compiler's report on the chosen plan of each target that has such a compiler; where the
-    step can be cut by neither it nor a plan near it, a report with that reason.
-
-    Raises:
-        InputError: chipshift[compile] is not installed.
+    """The compiler's report on the chosen plan of each target that has such a compiler; where
+    chipshift[compile] is not installed, or the step can be cut by neither that plan nor one near
+    it, a report with that reason.
     """
     out: list[dict[str, Any]] = []
     for one in found.targets:
         if one.estimate is None or one.machine.chip.key not in TPU_NAMES:
             continue
-        describe.require_compilers("tpu")
         name = one.machine.name
 
         def progress(phase: str, seconds: float, name: str = name) -> None:
@@ -85,6 +82,7 @@ def proofs_of(found: Assessment, say: Callable[[str], None]) -> list[dict[str, A
 
         job, plan = one.estimate.job, one.estimate.plan
         try:
+            describe.require_compilers("tpu")  # first: what is not installed costs no planning
             row = prove(job, plan, one.machine, progress=progress)
         except InputError as error:
             text = describe.plan_text(plan)

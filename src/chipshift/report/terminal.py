@@ -335,7 +335,7 @@ def continued(command: str, width: int) -> Iterator[Line]:
 
 def _proof(answer: Mapping[str, Any], width: int) -> Iterator[Line]:
     if answer.get("proof"):
-        yield _heading(4, "Proof", "the vendor's own compiler, run on the real step")
+        yield _heading(4, "Proof", "by the vendor's own compiler, on the real step")
         yield from proof_lines(proofs_of(answer), width)
         return
     commands = proof_commands({**answer, "targets": best_first(answer["targets"])})
