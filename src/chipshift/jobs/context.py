@@ -5,9 +5,12 @@ from __future__ import annotations
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 
+from chipshift.jobs.draft import Draft
+from chipshift.jobs.job import Given
 from chipshift.jobs.overrides import Overrides
 from chipshift.jobs.shell.values import Field
 from chipshift.jobs.source import Source
+from chipshift.models.model import Model
 
 
 @dataclass
@@ -17,6 +20,7 @@ class Context:
     Attributes:
         overrides: what ``--set`` lays over the files.
         model_named: ``--model`` was given: a reader need not resolve the file's own model.
+        model: that model, for what else depends on it.
         beside: every file of the job by base name, for those that name one another.
         consumed: base names that another file has taken in (``source``, ``--deepspeed``).
         reading: paths of the files that are being read, each taken in by the one before.
@@ -25,6 +29,7 @@ class Context:
 
     overrides: Overrides = field(default_factory=lambda: Overrides({}))
     model_named: bool = False
+    model: Given[Model] | None = None
     beside: Mapping[str, Source] = field(default_factory=dict)
     consumed: set[str] = field(default_factory=set)
     reading: list[str] = field(default_factory=list)
@@ -37,6 +42,10 @@ class Context:
         if found is not None:
             self.consumed.add(base)
         return found
+
+    def put_model(self, draft: Draft) -> None:
+        """The model that ``--model`` names, for stages and layers that the files count by it."""
+        draft.put("model", self.model)
 
     def texts(self) -> dict[str, str]:
         return {name: source.text for name, source in self.beside.items()}

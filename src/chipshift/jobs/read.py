@@ -61,11 +61,11 @@ def _read(paths: Sequence[str], model: str | Model | None, overrides: dict[str, 
     context = Context(
         overrides=laid,
         model_named=named is not None,
+        model=None if named is None else Given(named, _source_of(model, told)),
         beside={_base(source): source for source in sources},
     )
     draft = join(_drafts(sources, context))
-    if named is not None:
-        draft.put("model", Given(named, _source_of(model, told)))
+    draft.put("model", context.model)
     if teacher not in (None, "none"):
         draft.put("teacher", Given(named_model(str(teacher)), "--set"))
     context.overrides.apply(draft)

@@ -10,14 +10,14 @@ from __future__ import annotations
 import fnmatch
 import math
 import re
-from collections.abc import Iterable, Mapping
+from collections.abc import Container, Iterable, Mapping
 from dataclasses import dataclass
 from typing import Any
 
 from chipshift.errors import InputError, nearest, slipped
 from chipshift.jobs.draft import Draft
 from chipshift.jobs.job import Given, Ignored, Understood
-from chipshift.jobs.unknown_keys import MOST_KEYS, bears, misspelt
+from chipshift.jobs.unknown_keys import MOST_KEYS, bears, may_bear, misspelt
 
 ABSURD = 10**12
 """No count in a job (a batch, a length, a vocabulary, a degree) is as large as this."""
@@ -198,8 +198,18 @@ class Sheet:
         self.draft.flags.append(_flag(kind, key, setting))
         return True
 
-    def ignore(self, patterns: Iterable[str], matters: bool, why: str) -> None:
+    def ignore(
+        self,
+        patterns: Iterable[str],
+        matters: bool,
+        why: str,
+        among: Container[str] | None = None,
+    ) -> None:
         """Keys that match a shell pattern and were not taken are ignored, and why.
+
+        Args:
+            among: the framework's own keys: one that a pattern with ``*`` covers and that is none
+                of them is a fork's, and left for ``close`` to judge.
 
         A key that ``--set`` adds is not passed over by ``*`` alone, nor where it is a likely
         misspelling: it is then reported as unknown.
@@ -216,6 +226,8 @@ class Sheet:
         missing = self._missing()
         for key, setting in self.settings.items():
             if key in self.taken or not any(fnmatch.fnmatchcase(key, p) for p in patterns):
+                continue
+            if among is not None and key not in plain and key not in among:
                 continue
             if key not in patterns and (meant := misspelt(key, missing)):
                 if setting.file != "--set" and self._slips(key, meant):
@@ -254,11 +266,15 @@ class Sheet:
             if slipped(key, meant):
                 raise unknown(key, setting, meant)
 
-    def close(self, framework: str, unknown_matters: bool = False) -> None:
+    def close(
+        self, framework: str, unknown_matters: bool = False, own: Container[str] | None = None
+    ) -> None:
         """Report every key that nobody took; those of ``--set`` are for the whole job to judge.
 
         Args:
             unknown_matters: what is not known here may well bear on time or memory.
+            own: all of the framework's keys, where they are known: another is a fork's, which
+                matters unless its name says that it does not.
 
         Raises:
             InputError: a key is one slip of the keyboard away from one that is read and absent.
@@ -270,6 +286,8 @@ class Sheet:
                 continue
             why = f"not a key {framework} documents that bears on time or memory"
             matters = unknown_matters or bears(key, setting.value)
+            if own is not None and key not in own:
+                matters = matters or may_bear(key, setting.value)
             if matters:
                 why = f"not known as a key of {framework}: what it changes is not in the numbers"
             meant = misspelt(key, missing)

@@ -31,7 +31,8 @@ SWITCH = re.compile(r"(?:^|\.)(?:use|enable)_\w+$")
 HARMLESS = re.compile(
     r"wandb|tensorboard|swanlab|comet|mlflow|tracker|report|progress|tqdm|colou?r|rich|print|debug|"
     r"profil|snapshot|trace|monitor|metric|timer|auth|token|safetensors|seed|cache|resume|hub|"
-    r"template|prompt|shuffle|stream|signal|affinity|fast_|slow_|legacy|numa|nccl|heartbeat|mock"
+    r"template|prompt|shuffle|stream|signal|affinity|fast_|slow_|legacy|numa|nccl|heartbeat|mock|"
+    r"storage|keep_last|epoch|master_|rank$|port$|host|addr|dist_url|world_size|nproc|nnodes|decay"
 )
 """Words of switches that turn on reports, data or a start, in any framework."""
 
@@ -41,12 +42,21 @@ def bears(key: str, value: Any) -> bool:
 
     A fork's own ``use_muon`` or ``sequence_parallel_size`` must not pass for a key of logging.
     """
-    off = str(value).lower() in ("false", "none", "off", "no", "", "0", "1", "[]", "{}")
     name = key.replace("-", "_")
-    if off or PASSING.search(name):
+    if _off(value) or PASSING.search(name):
         return False
     switch = str(value).lower() == "true" and SWITCH.search(name) and not HARMLESS.search(name)
     return bool(BEARING.search(name) or switch)
+
+
+def may_bear(key: str, value: Any) -> bool:
+    """Whether a key that is none of its framework's own may bear on time or memory, and is on."""
+    name = key.replace("-", "_").lower()
+    return not (_off(value) or PASSING.search(name) or HARMLESS.search(name))
+
+
+def _off(value: Any) -> bool:
+    return str(value).lower() in ("false", "none", "off", "no", "", "0", "1", "[]", "{}")
 
 
 def misspelt(key: str, known: Iterable[str]) -> str:

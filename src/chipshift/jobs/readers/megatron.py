@@ -24,7 +24,7 @@ from chipshift.jobs.launch import (
 from chipshift.jobs.overrides import Overrides
 from chipshift.jobs.readers.megatron_context import put_exchange
 from chipshift.jobs.readers.megatron_deepspeed import translate
-from chipshift.jobs.readers.megatron_flags import put_flags, put_ignored, say_untrained
+from chipshift.jobs.readers.megatron_flags import own, put_flags, put_ignored, say_untrained
 from chipshift.jobs.readers.megatron_model import build
 from chipshift.jobs.readers.megatron_precision import put_precision
 from chipshift.jobs.readers.megatron_remat import put_remat
@@ -86,6 +86,7 @@ def read(source: Source, context: Context) -> Draft:
         if _telltales(list(command.words)):
             say_untrained(draft, [word.plain for word in command.words], command.line)
     _put_llama(settings, draft, launch)
+    context.put_model(draft)
     fill(sheet, context.model_named or bool(program))
     return draft
 
@@ -130,7 +131,7 @@ def fill(sheet: Sheet, model_named: bool, framework: str = "Megatron-LM") -> Non
     _optimizer(sheet)
     put_flags(sheet)
     put_ignored(sheet)
-    sheet.close(framework, unknown_matters=framework != "Megatron-LM")
+    sheet.close(framework, unknown_matters=framework != "Megatron-LM", own=own())
 
 
 MODEL_KEYS = (

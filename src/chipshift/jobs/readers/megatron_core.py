@@ -123,5 +123,6 @@ def put_precision(settings: dict[str, Setting], words: str, setting: Setting) ->
 def fill(settings: dict[str, Setting], draft: Draft, context: Context) -> None:
     settings.setdefault("use-mcore-models", Setting(True, draft.file))
     megatron.lay_over(settings, context.overrides)
+    context.put_model(draft)
     known = draft.get("model") is not None or bool(draft.wanted_model)
     megatron.fill(Sheet(settings, draft), context.model_named or known)

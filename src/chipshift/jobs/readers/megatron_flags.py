@@ -1,8 +1,15 @@
-"""Megatron-LM arguments that matter for porting only, and those that do not matter at all."""
+"""Megatron-LM arguments that matter for porting only, and those that do not matter at all.
+
+``megatron_arguments.txt`` has the names of Megatron-LM's own, so that a fork's are told from them.
+Source: NVIDIA, Megatron-LM, megatron/training/arguments.py of 2024-08 and 2026-08, and the fields
+of megatron/training/config and megatron/core's configs that are arguments too, 2026-08.
+"""
 
 from __future__ import annotations
 
 import re
+from functools import cache
+from pathlib import Path
 
 from chipshift.jobs.draft import Draft
 from chipshift.jobs.job import Given, Ignored
@@ -107,7 +114,27 @@ def put_ignored(sheet: Sheet) -> None:
         True,
         "experts are taken as evenly loaded",
     )
-    sheet.ignore(QUIET, False, "does not change the time or memory of a step")
+    sheet.ignore(SHAPES, True, "this part of the layers is not read from Megatron arguments")
+    sheet.ignore(KEPT, True, "what this keeps or frees is not in the estimate")
+    sheet.ignore(("perform-rl-step", "grpo-*"), True, "sampling what it trains on is not modelled")
+    sheet.ignore(QUIET, False, "does not change the time or memory of a step", among=own())
+
+
+SHAPES = (
+    *("moe-latent-size", "attention-output-gate", "heterogeneous-*", "mtp-use-repeated-layer"),
+    *("moe-extended-tp", "dsa-*", "mtp-hybrid-override-pattern", "encoder-num-layers"),
+)
+KEPT = (
+    *("fp32-residual-connection", "mlp-chunks-for-training", "moe-paged-stash", "mhc-*"),
+    *("moe-use-upcycling", "activation-func-fp8-input-store", "torch-fsdp2-no-reshard-*"),
+)
+
+
+@cache
+def own() -> frozenset[str]:
+    """Names of Megatron-LM's own arguments, of the years that the module's text gives."""
+    text = (Path(__file__).parent / "megatron_arguments.txt").read_text(encoding="utf-8")
+    return frozenset(text.split())
 
 
 QUIET = (

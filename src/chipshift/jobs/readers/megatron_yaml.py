@@ -49,6 +49,7 @@ def read(source: Source, context: Context) -> Draft:
         _widen(listed)
     settings = arguments(listed or found, draft, core)
     megatron.lay_over(settings, context.overrides)
+    context.put_model(draft)
     megatron.fill(Sheet(settings, draft), context.model_named)
     return draft
 

@@ -18,8 +18,9 @@ from chipshift.jobs.plan import of_some
 from chipshift.jobs.readers.hf_args import put_model_named
 from chipshift.jobs.readers.optimizer_name import put_optimizer_named
 from chipshift.jobs.readers.torchtitan_command import run_script
+from chipshift.jobs.readers.torchtitan_keys import OWN, put_ignored, put_replica_groups
 from chipshift.jobs.readers.torchtitan_pipeline import put_pipeline
-from chipshift.jobs.settings import Setting, Sheet, as_integer, flatten
+from chipshift.jobs.settings import Setting, Sheet, flatten
 from chipshift.jobs.source import Source
 from chipshift.jobs.toml_lines import key_lines, parse
 from chipshift.models.model import Model
@@ -56,7 +57,7 @@ def fill(
     """
     context.overrides.lay_over(settings)
     sheet = Sheet(settings, draft)
-    _model(sheet, context.model_named)
+    _model(sheet, context)
     _degrees(sheet)
     _batch(sheet)
     put_pipeline(sheet)
@@ -64,17 +65,18 @@ def fill(
     _precision(sheet)
     _optimizer(sheet)
     _flags(sheet)
-    _ignored(sheet)
-    sheet.close(framework, unknown_matters=framework != "torchtitan")
+    put_ignored(sheet)
+    sheet.close(framework, unknown_matters=framework != "torchtitan", own=OWN)
     return draft
 
 
-def _model(sheet: Sheet, model_named: bool) -> None:
+def _model(sheet: Sheet, context: Context) -> None:
     draft = sheet.draft
     name = sheet.text("model.name", into="model family")
     flavor = sheet.text("model.flavor", into="model size")
     hub = sheet.text("hf_transformers.model", "hf_model", into="model")
-    if model_named:
+    if context.model_named:
+        context.put_model(draft)
         return
     if hub is not None:  # Transformers' own model; the flavour cuts it down for tests alone
         put_model_named(draft, hub.value, Setting(hub.value, hub.file, hub.line))
@@ -330,7 +332,7 @@ def _flags(sheet: Sheet) -> None:
     sheet.flag("cpu_offload", "training.enable_cpu_offload")
     forced = ("debug.moe_force_load_balance", "training.debug_moe_force_load_balance")
     sheet.flag("balanced_experts", *forced)
-    _replica_groups(sheet)
+    put_replica_groups(sheet)
     sheet.flag(
         "custom_code",
         "job.custom_config_module",
@@ -346,42 +348,3 @@ def _flags(sheet: Sheet) -> None:
     if tp is not None and tp.value == 8:
         line = tp.line if isinstance(tp, Given) else None
         draft.flag("node_of_8", "parallelism.tensor_parallel_degree", 8, line)
-
-
-def _replica_groups(sheet: Sheet) -> None:
-    """TorchFT's groups, each started by a command of its own: the numbers are of one.
-
-    Source: PyTorch, torchtitan, docs/torchft.md and job_config.py (FaultTolerance), 2025-12.
-    """
-    key = "fault_tolerance.group_size"
-    groups = sheet.settings.get(key)
-    count = as_integer(groups.value) if groups is not None else None
-    if sheet.flag("fault_tolerance", "fault_tolerance.enable") and count is not None and count > 1:
-        why = f"{count} replica groups average their gradients; the numbers are of one of them"
-        sheet.ignore((key,), True, why)
-
-
-def _ignored(sheet: Sheet) -> None:
-    sheet.ignore(
-        ("parallelism.disable_loss_parallel", "training.enable_loss_parallel"),
-        True,
-        "the loss is taken as cut over tp, torchtitan's default",
-    )
-    sheet.ignore(("*split_points", "*split_mode"), False, "pp is 1")
-    sheet.ignore(
-        ("parallelism.context_parallel_*", "experimental.context_parallel_*"), False, "cp is 1"
-    )
-    sheet.ignore(
-        ("parallelism.pipeline_*", "experimental.pipeline_*", "experimental.enable_compiled*"),
-        False,
-        "does not change time or memory here",
-    )
-    quiet = (
-        *("job.*", "profiling.*", "metrics.*", "checkpoint.*", "comm.*", "debug.*", "validation.*"),
-        *("lr_scheduler.*", "optimizer.*", "memory_estimation.*", "fault_tolerance.*", "compile.*"),
-        *("model.tokenizer_path", "model.hf_assets_path", "model.norm_type", "model.print_after*"),
-        *("activation_checkpoint.*", "training.dataset*", "training.steps", "training.max_norm"),
-        *("training.warmup_steps", "training.gc_*", "training.seed", "training.deterministic"),
-        *("training.dataloader.*", "training.data_parallel_type", "experimental.*"),
-    )
-    sheet.ignore(quiet, False, "does not change the time or memory of a step")

@@ -55,7 +55,8 @@ def put_pipeline(sheet: Sheet) -> None:
     draft.put("schedule", Given(kind, draft.file, line))
     looped = name.lower() not in ("1f1b", "gpipe")
     if per_stage and draft.get("model") is not None:
-        virtual = max(1, round(-(-draft.get("model").n_layers // per_stage.value) / stages))
+        weighed = draft.get("model").n_layers + sum(_ends(sheet))
+        virtual = max(1, round(-(-weighed // per_stage.value) / stages))
         draft.put("vpp", Given(virtual, per_stage.file, per_stage.line))
     elif looped:
         draft.assume("vpp", 2, "torchtitan's default of two virtual stages a rank")
@@ -74,19 +75,28 @@ def put_pipeline(sheet: Sheet) -> None:
         draft.put("accumulation", Given(local // micro, draft.file))
 
 
+ENDS = (
+    "parallelism.pipeline_parallel_first_stage_less_layers",
+    "parallelism.pipeline_parallel_last_stage_less_layers",
+)
+
+
+def _ends(sheet: Sheet) -> tuple[int, int]:
+    """Layers that the embedding and the head weigh."""
+    first = sheet.integer(ENDS[0], into="layers the embedding weighs", low=0)
+    last = sheet.integer(ENDS[1], into="layers the head weighs", low=0)
+    return (1 if first is None else first.value, 1 if last is None else last.value)
+
+
 def _stage_layers(sheet: Sheet, schedule: str) -> None:
     """Layers of each chunk: stated by module names, else the embedding and head weigh layers."""
     draft = sheet.draft
     keys = ("parallelism.", "experimental.")
     parts = sheet.raw(*(k + "module_fqns_per_model_part" for k in keys))
-    weighs = [
-        sheet.integer(f"parallelism.pipeline_parallel_{end}_stage_less_layers", into=into, low=0)
-        for end, into in (("first", "layers the embedding weighs"), ("last", "and the head"))
-    ]
     points = tuple(k + "pipeline_parallel_split_points" for k in keys)
     splits = sheet.strings(*points, into="first layers of the stages")
     splits = splits if splits is not None and splits.value else None
-    embedding, head = (1 if one is None else one.value for one in weighs)
+    embedding, head = _ends(sheet)
     model, pp, vpp = draft.get("model"), draft.get("pp"), draft.get("vpp") or 1
     if parts is not None:
         key, setting = parts
@@ -111,8 +121,7 @@ def _stage_layers(sheet: Sheet, schedule: str) -> None:
         chunks = of_torchtitan(model.n_layers, pp * vpp, embedding, head)
         if chunks is None or len(set(chunks)) == 1:
             return
-        stated = next((one for one in weighs if one is not None), None)
-        line = stated.line if stated is not None else None
+        line = next((sheet.settings[k].line for k in ENDS if k in sheet.settings), None)
         draft.put("stage_layers", Given(chunks, draft.file, line))
     why = f"embedding and head weigh {embedding} and {head} layers"
     if parts is not None or splits is not None:

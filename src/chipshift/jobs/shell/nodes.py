@@ -160,3 +160,22 @@ Node = (
     | Function
     | Chain
 )
+
+
+def names_set(nodes: tuple[Node, ...]) -> set[str]:
+    """Variables that commands would assign, those inside branches and loops too."""
+    found: set[str] = set()
+    left = list(nodes)
+    while left:
+        node = left.pop()
+        if isinstance(node, Simple):
+            found.update(assignment.name for assignment in node.assignments)
+        elif isinstance(node, If):
+            left += [*node.otherwise, *(one for _, body in node.branches for one in body)]
+        elif isinstance(node, Case):
+            left += [one for _, body in node.branches for one in body]
+        elif isinstance(node, Chain):
+            left += [one for _, _, commands in node.links for one in commands]
+        elif isinstance(node, Group | For | ForArithmetic | While):
+            left += node.body
+    return found

@@ -35,6 +35,7 @@ from chipshift.jobs.shell.nodes import (
     Simple,
     While,
     Word,
+    names_set,
 )
 from chipshift.jobs.shell.parse import parse
 from chipshift.jobs.shell.values import Environment, Field
@@ -113,6 +114,7 @@ class _Walker:
         self.functions: dict[str, tuple[Node, ...]] = {}
         self.found = Resolved()
         self.depth = self.loops = self.calls = 0
+        self.unsure = 0  # unresolved names met in conditions so far
 
     def run(self, nodes: Iterable[Node]) -> bool | None:
         """Walk commands; the last one's success, None when only a run could tell."""
@@ -177,8 +179,11 @@ class _Walker:
 
     def chain(self, node: Chain) -> bool | None:
         status: bool | None = True
+        before = self.unsure
         for op, negated, commands in node.links:
             if op == "&&" and status is False:
+                if self.unsure == before:
+                    self.env.passed |= names_set(commands)
                 continue
             if op == "||" and status is not False:
                 continue
@@ -188,10 +193,19 @@ class _Walker:
         return status
 
     def branch(self, node: If) -> bool | None:
+        before, known, taken = self.unsure, True, node.otherwise
         for condition, body in node.branches:
-            if self.run(condition):
-                return self.run(body)
-        return self.run(node.otherwise)
+            status = self.run(condition)
+            known = known and status is not None
+            if status:
+                taken = body
+                break
+        if known and self.unsure == before:
+            bodies = (*(body for _, body in node.branches), node.otherwise)
+            for body in bodies:
+                if body is not taken:
+                    self.env.passed |= names_set(body)
+        return self.run(taken)
 
     def case(self, node: Case) -> bool | None:
         subject = self.text(node.subject)
@@ -229,6 +243,7 @@ class _Walker:
         value = expand_text(word, self.env)
         for name in value.unknown:
             self.env.unset.setdefault(name, word.line)
+            self.unsure += 1
         return value.empty_unknown
 
     def simple(self, node: Simple) -> bool | None:

@@ -86,6 +86,7 @@ class Environment:
         files: text that the script writes with here-documents, by name.
         exported: names given to the environment of what is started.
         unset: unresolved names used in conditions, with the line of the first use.
+        passed: names that branches would have set and known conditions left out: empty in a shell.
         unsourced: files that the script sources and that were not given, with the line.
         steps: what is left of the walk's allowance.
         made: characters that expansions have come to so far.
@@ -100,6 +101,7 @@ class Environment:
     exported: dict[str, Field] = field(default_factory=dict)
     files: dict[str, str] = field(default_factory=dict)
     unset: dict[str, int] = field(default_factory=dict)
+    passed: set[str] = field(default_factory=set)
     unsourced: dict[str, int] = field(default_factory=dict)
     used_fixed: set[str] = field(default_factory=set)
     steps: int = 50_000

@@ -264,7 +264,7 @@ def _variable(part: Part, env: Environment, line: int, depth: int) -> Value:
             return []
         if name in ("$", "?", "-", "#"):
             return Field("0", line)
-        return unresolved(name, line)
+        return Field("", line) if name in env.passed else unresolved(name, line)
     if op == "#" and part.argument is None:
         return Field(str(len(value.plain)), line, value.soft)
     if op and part.argument is not None:
