@@ -84,15 +84,41 @@ def read_launch(source: Source, context: Context) -> Launch:
     context.overrides.used |= found.environment.used_fixed
     context.consumed |= found.sourced
     launch = Launch(found, options)
+    for script in found.written:  # ``sbatch job.sh`` of a file that the script itself writes
+        launch.options = {**launch.options, **directives(script.text)}
     for command in found.commands:
         words = launcher_words(command)
-        options = options_of(words)
+        options = _by_node(options_of(words), words)
         if "devices" in options and any(one.plain in ("lightning", "fabric") for one in words[:2]):
             options.setdefault("gpus-per-node", options["devices"])  # lightning run --devices=8
         launch.options = {**options, **launch.options}
     for name, value in _included(launch.options).items():
         launch.options.setdefault(name, value)
     return launch
+
+
+def _by_node(options: dict[str, Field], words: list[Field]) -> dict[str, Field]:
+    """What MPI's launchers and ``jsrun`` say, in the words of the others.
+
+    Source: IBM, jsrun(1), 2023: ``-n`` resource sets of ``-g`` GPUs each, ``-r`` of them a host.
+    """
+    started = next((w.plain.rsplit("/", 1)[-1] for w in words if _launches(w)), "")
+    if started in BY_NODE:
+        each = next((options.pop(n) for n in ("N", "ppn", "map-by") if n in options), None)
+        if each is not None and (found := re.match(r"(?:ppr:)?(\d{1,4})\b", each.plain)):
+            options.setdefault("npernode", Field(found.group(1), each.line, each.soft))
+    elif started == "jsrun":
+        sets, gpus, hosts = (options.pop(n, None) for n in ("n", "g", "r"))
+        if sets is not None and gpus is not None and (each := as_integer(gpus.plain)):
+            count = as_integer(sets.plain)
+            options["n"] = Field(str(count * each), sets.line) if count else sets
+            if hosts is not None and (a_host := as_integer(hosts.plain)):
+                options["npernode"] = Field(str(a_host * each), hosts.line)
+    return options
+
+
+def _launches(word: Field) -> bool:
+    return word.plain.rsplit("/", 1)[-1] in LAUNCHERS
 
 
 def _included(options: Mapping[str, Field]) -> dict[str, Field]:
@@ -113,8 +139,11 @@ def _included(options: Mapping[str, Field]) -> dict[str, Field]:
 
 LAUNCHERS = (
     *("torchrun", "tune", "srun", "mpirun", "mpiexec", "accelerate", "deepspeed"),
-    *("lightning", "fabric"),
+    *("lightning", "fabric", "aprun", "jsrun", "mpiexec.hydra"),
 )
+BY_NODE = ("aprun", "mpirun", "mpiexec", "mpiexec.hydra")
+"""Launchers whose ``-N`` is processes a node, where Slurm's is nodes: Open MPI, mpirun(1); Cray,
+aprun(1); HPE, mpiexec(1) and Intel MPI have ``-ppn`` for it, 2024."""
 
 
 def launcher_words(command: Command) -> list[Field]:
@@ -178,6 +207,7 @@ def put_machine(draft: Draft, launch: Launch, world: Field | None = None) -> Non
         _put_count(draft, name, value)
     if nodes is None and total is None and each is not None:
         standalone = "standalone" in options or not any("rdzv" in o for o in options)
+        standalone = standalone or _at_home(options)
         if standalone and "nproc" in "".join(options):
             draft.assume("nodes", 1, "the launcher's default of one node")
     if nodes is None and _one_task(options) and each is not None and not world:
@@ -192,6 +222,12 @@ def put_machine(draft: Draft, launch: Launch, world: Field | None = None) -> Non
         draft.understood.append(
             Understood("gres or constraint", value.shown, draft.file, value.line, f"chip {chip}")
         )
+
+
+def _at_home(options: Mapping[str, Field]) -> bool:
+    """``--rdzv_endpoint localhost:0``: the processes of one node meet there."""
+    place = options.get("rdzv_endpoint") or options.get("rdzv-endpoint")
+    return place is not None and re.match(r"(?:localhost|127\.0\.0\.1)\b", place.plain) is not None
 
 
 def _one_task(options: Mapping[str, Field]) -> bool:
@@ -279,9 +315,22 @@ def as_settings(
     settings = {}
     for key, (values, line) in gathered.items():
         plain = [unset(v, environment) if v.unknown else v.plain for v in values]
+        plain = _without_empty(plain, line, environment)
         value = True if not plain else plain[0] if len(plain) == 1 else plain
         settings[key] = Setting(value, file, line or None)
     return settings
+
+
+def _without_empty(
+    plain: list[str], line: int, environment: Environment | None
+) -> list[str]:
+    """``--size 1 $EXTRA``: the variable that nothing sets is left out, as a shell does, and said."""
+    if environment is None or len(plain) < 2:
+        return plain
+    empty = [one.empty for one in plain[1:] if isinstance(one, Unset) and one.empty]
+    for name in empty:
+        environment.unset.setdefault(name, line)
+    return [plain[0], *(one for one in plain[1:] if not getattr(one, "empty", ""))]
 
 
 def unset(word: Field, environment: Environment | None) -> Unset:

@@ -64,6 +64,12 @@ _LAUNCH = re.compile(
     r"python3?[ \t].*-m[ \t]+(?:torch\.distributed\.|accelerate\.commands\.launch\b))",
     re.M,
 )
+_STARTS_SCRIPT = re.compile(
+    r"^[ \t]*(?:\w+=\S*[ \t]+)*(?:(?:ba|z)?sh|sbatch|qsub|\.)[ \t]*(?:-\S+[ \t]+)*(?:\./)?"
+    r"[\w./${}-]+\.(?:sh|sbatch|slurm|bash)\b",
+    re.M,
+)
+"""A line that starts another script, in one without a first line of its own."""
 _OWN_COMMAND = re.compile(
     r"--(?:model[_-](?:name|id|path)|base[_-]model|pretrained[_-]model\w*|model)[ =]+[^\s-]"
 )
@@ -311,7 +317,8 @@ def _manifest(text: str) -> bool:
 
 def _wrapper(text: str) -> str:
     """A shell script that starts something, told apart from all else last."""
-    return "wrapper" if _LAUNCH.search(text) else ""
+    starts = _STARTS_SCRIPT.search(text) and not _IMPORTS.search(text)
+    return "wrapper" if starts or _LAUNCH.search(text) else ""
 
 
 def _python(text: str) -> str:

@@ -43,6 +43,9 @@ def translate(
     stage = _stage_in(str(named.value), context, files) if named is not None else None
     if stage is not None and named is not None:
         settings["zero-stage"] = Setting(stage, named.file, named.line)
+    if named is not None and _file_of(str(named.value), context, files) is None:
+        base = str(named.value).rsplit("/", 1)[-1]
+        draft.miss(base, named.file, named.line, "its settings are not in the numbers")
     for old, new in RENAMED.items():
         if old in settings:
             settings.setdefault(new, settings.pop(old))
@@ -96,10 +99,7 @@ def _stage_in(path: str, context: Context, files: dict[str, str]) -> int | None:
     from chipshift.errors import InputError
     from chipshift.jobs import json_lines
 
-    base = path.rsplit("/", 1)[-1]
-    source = context.neighbour(path)
-    if source is None and base in files:
-        source = Source(base, files[base])
+    source = _file_of(path, context, files)
     if source is None:
         return None
     try:
@@ -109,3 +109,10 @@ def _stage_in(path: str, context: Context, files: dict[str, str]) -> int | None:
     zero = tree.get("zero_optimization") if isinstance(tree, dict) else None
     found = as_integer(zero.get("stage")) if isinstance(zero, dict) else None
     return found if found in (0, 1, 2, 3) else None
+
+
+def _file_of(path: str, context: Context, files: dict[str, str]) -> Source | None:
+    """A DeepSpeed file, given beside the script or written by it."""
+    base = path.rsplit("/", 1)[-1]
+    source = context.neighbour(path)
+    return Source(base, files[base]) if source is None and base in files else source

@@ -114,6 +114,7 @@ def put_ignored(sheet: Sheet) -> None:
         True,
         "experts are taken as evenly loaded",
     )
+    sheet.ignore(("use-fused-*",), False, "a fused kernel of a fork: not in the estimate")
     sheet.ignore(SHAPES, True, "this part of the layers is not read from Megatron arguments")
     sheet.ignore(KEPT, True, "what this keeps or frees is not in the estimate")
     sheet.ignore(("perform-rl-step", "grpo-*"), True, "sampling what it trains on is not modelled")
@@ -158,7 +159,8 @@ QUIET = (
     *("moe-*", "mtp-*", "mscale*", "enable-experimental", "async-save", "use-dist-ckpt"),
     *("bf16", "fp8-*", "fp4-recipe", "fp4-*", "first-last-layers-bf16", "num-layers-at-*"),
     *("deepspeed-activation-checkpointing", "no-pipeline-parallel", "task", "epochs"),
-    *("empty-unused-*",),
+    *("empty-unused-*", "deepspeed", "deepspeed_config", "deepspeed-config", "repeated-dataloader"),
+    *("train-mode", "max-padding-length", "stage", "no-shared-storage", "local_rank"),
     *("calculate-per-token-loss", "loss-scale-window", "hysteresis", "min-loss-scale"),
     *("decoupled-*", "ddp-*", "num-distributed-*", "align-*", "overlap-*", "delay-*", "defer-*"),
     *("use-precision-aware-optimizer", "exp-avg-sq-dtype", "tp-comm-*", "nccl-*", "disable-tp-*"),

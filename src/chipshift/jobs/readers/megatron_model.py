@@ -190,8 +190,10 @@ def _windowed(sheet: Sheet, attention: Attention, layers: int) -> list[bool]:
 def _latent(sheet: Sheet, heads: int, qk_norm: bool) -> Attention:
     queries = sheet.integer("q-lora-rank", into="rank of the queries", high=10**6)
     keys = _or(sheet.integer("kv-lora-rank", into="rank of keys and values", high=10**6), 32)
-    plain = _or(sheet.integer("qk-head-dim", into="width without position", high=10**6), 128)
-    rope = _or(sheet.integer("qk-pos-emb-head-dim", into="rotary width", high=10**6), 64)
+    own = ("qk-head-dim", "qk-nope-head-dim")  # the second ones are Pai's and MindSpeed's
+    plain = _or(sheet.integer(*own, into="width without position", high=10**6), 128)
+    own = ("qk-pos-emb-head-dim", "qk-rope-head-dim")
+    rope = _or(sheet.integer(*own, into="rotary width", high=10**6), 64)
     value = _or(sheet.integer("v-head-dim", into="value width", high=10**6), 128)
     return Attention(
         heads=heads,

@@ -14,7 +14,9 @@ BF16_WHY = (
     "Megatron keeps bf16 weights, fp32 main gradients, fp32 master weights and fp32 moments "
     "under --bf16"
 )
-
+FP16_WHY = (
+    "Megatron keeps fp16 weights and gradients, fp32 master weights and fp32 moments under --fp16"
+)
 
 FSDP2_WHY = (
     "Megatron shards by PyTorch's fully_shard without a mixed-precision policy: gradients are "
@@ -30,7 +32,8 @@ def put_precision(sheet: Sheet) -> None:
     low = half or fp16
     dtype = "bf16" if half else "fp16" if fp16 else "fp32"
     draft.put("compute", Given(dtype, draft.file, low.line if low else None))
-    why = BF16_WHY if low else "Megatron's default without --bf16 or --fp16 is fp32"
+    halved = BF16_WHY if half else FP16_WHY
+    why = halved if low else "Megatron's default without --bf16 or --fp16 is fp32"
     draft.assume("weights", dtype, why)
     draft.assume("master", "fp32" if low else "none", why)
     _gradients(sheet, dtype, why)

@@ -25,9 +25,14 @@ class Command:
 
 @dataclass
 class Resolved:
-    """What a walk found."""
+    """What a walk found.
+
+    Attributes:
+        written: scripts that it wrote itself and started, for their scheduler's lines.
+    """
 
     commands: list[Command] = field(default_factory=list)
     environment: Environment = field(default_factory=lambda: Environment({}))
     skipped: list[tuple[int, str]] = field(default_factory=list)
     sourced: set[str] = field(default_factory=set)
+    written: list[Field] = field(default_factory=list)

@@ -53,6 +53,7 @@ LEAVING = ("break", "continue", "return", "exit")
 ARGUMENTS = "arguments of the script's own: none is given, so that what stands before holds"
 
 _SHELLS = ("bash", "sh", "zsh", "/bin/bash", "/bin/sh", "/usr/bin/bash")
+STARTING = ("sbatch", "qsub", "bsub", "bash", "sh", "source", ".")
 _QUIET = (
     *("echo", "printf", "mkdir", "cd", "rm", "cp", "mv", "pip", "module", "set", "shift", "exit"),
 )
@@ -301,6 +302,9 @@ class _Walker:
         self.documents(node, name)
         if name in _QUIET:
             return True
+        if name in STARTING and (written := self.written(words)) is not None:
+            self.found.written.append(written)
+            self.again(written.text, node.line)
         inner = _shell_text(words)
         if inner is not None:
             self.again(inner.text, inner.line)
@@ -310,6 +314,14 @@ class _Walker:
             if isinstance(a.value, Word)
         )
         self.found.commands.append(Command(tuple(words), assigned, node.line, self.file))
+        return None
+
+    def written(self, words: list[Field]) -> Field | None:
+        """The script that a command starts and that this one wrote with a here-document."""
+        for word in words[1:]:
+            if not word.plain.startswith("-"):
+                text = self.env.files.get(word.plain.rsplit("/", 1)[-1])
+                return None if text is None else Field(text, word.line)
         return None
 
     def ends(self, leave: Leave) -> bool:
