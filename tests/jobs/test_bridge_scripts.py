@@ -233,7 +233,7 @@ from nemo.collections import llm
 
 model = {written}
 trainer = nl.Trainer(devices=8, num_nodes=1)
-data = llm.MockDataModule(seq_length=2048, global_batch_size=16, micro_batch_size=1)
+data = llm.PreTrainingDataModule(seq_length=2048, global_batch_size=16, micro_batch_size=1)
 """
     assert read(tmp_path, text).model.name == name
 

@@ -29,9 +29,9 @@ def plan(job: TrainJob) -> Any:
 def test_a_call_leaves_the_rest_to_the_library(tmp_path: Path) -> None:
     # NeMo 2.6, llama3_8b.py: cp 2, length 8192, batches 512 and 1; 2 nodes of 8 / cp 2 = dp 8
     job = read(tmp_path, "recipe = llm.llama3_8b.pretrain_recipe(dir='c', name='n', num_nodes=2)")
-    assert (job.model.name, job.seq_len.value, job.sequences_per_step.value) == (
-        *("llama-3-8b", 8192, 512),
-    )
+    assert (job.model.n_layers, job.seq_len.value, job.sequences_per_step.value) == (32, 8192, 512)
+    # its mock data brings GPT-2's tokenizer: 50257 rows, padded to a multiple of 128
+    assert (job.model.name, job.model.vocab) == ("llama-3-8b-altered", 393 * 128)
     assert (plan(job).dp, plan(job).cp, plan(job).accumulation) == (8, 2, 512 // 8)
     assert plan(job).optimizer_sharding == "zero1"
     assert job.precision.value.reduce == "fp32"  # bf16_mixed() reduces in fp32
@@ -61,7 +61,7 @@ def test_an_imported_function_is_its_files_recipe(tmp_path: Path) -> None:
     # mixtral_8x7b.py: pp 4, virtual 8, ep 8 on its default of 8 nodes of 8
     head = "from nemo.collections.llm.recipes.mixtral_8x7b import pretrain_recipe as make\n"
     job = read(tmp_path, "r = make(name='x')", head)
-    assert job.model.name == "mixtral-8x7b"
+    assert job.model.name == "mixtral-8x7b-altered"  # by GPT-2's vocabulary of the mock data
     assert (plan(job).pp, plan(job).vpp, plan(job).ep) == (4, 8, 8)
     assert job.devices is not None and job.devices.value == 64
 

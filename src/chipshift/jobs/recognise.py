@@ -41,6 +41,8 @@ _SWIFT = re.compile(
     r"(?<![\w/-])(?:swift|megatron)[ \t]+(?:sft|pt|rlhf)\b|"
     r"swift/cli/(?:_megatron/)?(?:sft|pt|rlhf)\.py"
 )
+_CONTAINER = re.compile(r"^_target_:[ \t]*[\w.]*\bConfigContainer\b", re.M)
+"""Megatron-Bridge's run_config.yaml."""
 _SHEBANG = re.compile(r"\s*#!.*sh\b")
 _COMMANDS = re.compile(r"parse_args\(|add_argument\(|ArgumentParser\(|TrlParser\(")
 _ARGUMENTS = re.compile(
@@ -145,6 +147,11 @@ def recognise(source: Source) -> str:
             f"{parent.group(1)[:80]}; expected the whole of it, as 'python train.py --cfg job "
             "--resolve' of that program prints it"
         )
+    if not form and (laid := _LAID_OVER.search(text)) and not python:
+        raise InputError(
+            f"{source.path} is laid over {laid.group(1)[:80]}, which says what is trained; "
+            "expected the whole of it"
+        )
     if not form:
         _refuse_broken(source)
         raise InputError(f"{source.path} is in no format known here; expected {KNOWN}")
@@ -168,6 +175,8 @@ def _refuse_broken(source: Source) -> None:
 
 _HYDRA = re.compile(r"^defaults:[ \t]*(?:#.*)?\n(?:[ \t]*#.*\n)*[ \t]*-[ \t]*([^\n#]+)", re.M)
 """A defaults list and its first entry."""
+_LAID_OVER = re.compile(r"^defaults:[ \t]*[\"']?([\w./~-]+)", re.M)
+"""The one file that a configuration goes over."""
 
 
 def _refuse_foreign(path: str, text: str, python: bool) -> None:
@@ -340,6 +349,8 @@ def _python(text: str) -> str:
 
 def _yaml(text: str) -> str:
     keys = set(_YAML_KEY.findall(text))
+    if _CONTAINER.search(text):
+        return "bridge_container"
     if all(re.search(rf"^{key}[ \t]*:", text, re.M) for key in _TOP_ARGUMENTS):
         return "megatron_yaml"
     if not re.search(rf"^{_WEAK}", text, re.M):

@@ -41,6 +41,7 @@ from chipshift.jobs.readers.megatron_core import (
     put_precision,
 )
 from chipshift.jobs.readers.nemo_library import CALLS, NemoRecipe, nemo_library, recipe_called
+from chipshift.jobs.readers.nemo_vocab import put_nemo_vocabulary
 from chipshift.jobs.settings import Setting, Sheet, as_integer
 from chipshift.jobs.source import Source
 
@@ -64,6 +65,7 @@ class _Found:
         untold: fields last set to what only a run could tell.
         exact: a mixed precision was named; ``reduced``: what DDP's own configuration says of the
             dtype in which gradients are reduced.
+        length: the longest sequence of NeMo's model, which is its data's where that says none.
     """
 
     draft: Draft
@@ -77,6 +79,7 @@ class _Found:
     untold: dict[str, Setting] = field(default_factory=dict)
     exact: bool = False
     reduced: Setting | None = None
+    length: Setting | None = None
 
 
 def read_recipe(source: Source, context: Context) -> Draft:
@@ -114,6 +117,12 @@ def read_recipe(source: Source, context: Context) -> Draft:
     if found.recipe is not None:
         _from_nemo(draft, settings, found.recipe)
     put_vocabulary(draft, context, settings, found.library, walk.events)
+    if draft.pads_vocab and "megatron.bridge" not in source.text:
+        own = found.library is not None and found.library.task == "pretrain"
+        trained = found.model or found.name
+        put_nemo_vocabulary(draft, context, settings, trained, own, walk.events)
+        if found.length is not None:
+            settings.setdefault("seq-length", found.length)
     _magnitudes(draft, (event.call for event in walk.events if isinstance(event, Called)))
     if re.search(r"sft|finetune", here):
         draft.assume("task", "sft", f"the recipe's name, {here}")
@@ -147,8 +156,6 @@ def _called(found: _Found, call: python_tree.Call, module: python_tree.Module, i
                 f"{draft.file}:{call.line}: {whose} is no recipe of NeMo's; did you mean '{meant}'?"
             )
         found.model = found.model or whose
-    elif last == "get_nmt_tokenizer":
-        _put_tokenizer(settings, call, draft.file)
     elif last == "from_hf_pretrained" and call.arguments:
         words = call.arguments[0]
         if not isinstance(words, python_tree.Unknown) and not found.named:
@@ -180,14 +187,6 @@ def _called(found: _Found, call: python_tree.Call, module: python_tree.Module, i
             settings["sequence-parallel"] = Setting(True, draft.file, tensor.line)
     for key, setting in call.keywords.items():
         _keep(found, key, setting, f"{call.name}.{key}")
-
-
-def _put_tokenizer(settings: dict[str, Setting], call: python_tree.Call, file: str) -> None:
-    """``get_nmt_tokenizer("megatron", "GPT2BPETokenizer")`` of NeMo: library and name."""
-    named = call.keywords.get("model_name")
-    kind = named.value if named is not None else (*call.arguments, None, None)[1]
-    if isinstance(kind, str) and not isinstance(kind, python_tree.Unknown):
-        settings["tokenizer-type"] = Setting(kind, file, call.line)
 
 
 def _module_of(name: str, module: python_tree.Module) -> str:
@@ -329,6 +328,9 @@ def _keep(found: _Found, key: str, setting: Setting, path: str) -> None:
     if key in SHAPE and not is_shape(path, key):
         return
     found.untold.pop(key, None)
+    if key == "seq_length" and found.draft.pads_vocab and _OF_MODEL.search(path):
+        found.length = setting
+        return
     if key in ("num_nodes", "num_gpus_per_node", "devices"):
         if path.lower().endswith("trainer.devices"):  # after what the recipe's argument gave it
             found.nodes.pop("num_gpus_per_node", None)
@@ -359,6 +361,8 @@ def _keep(found: _Found, key: str, setting: Setting, path: str) -> None:
         pass_on(settings, key, setting)
 
 
+_OF_MODEL = re.compile(r"(?:^|\.)(?:config|[A-Z]\w*Config\w*)\.seq_length$")
+"""Of NeMo 2, whose data has a length of its own, which is what is trained at."""
 _OF_DDP = re.compile(r"(?:^|\.)(?:ddp|ddp_config|DistributedDataParallelConfig)\.\w+$")
 
 
