@@ -68,7 +68,8 @@ nemo llm pretrain --factory "llama3_8b(num_nodes=2)" \\
 
 def test_nemo_2_recipes_on_a_command_line(tmp_path: Path) -> None:
     found = job(tmp_path, NEMO_LLM, "run.sh")
-    assert (found.model.name, found.seq_len.value) == ("llama-3-8b", 8192)
+    # the mock data's GPT-2 tokenizer: 50257 rows, padded to a multiple of 128 × tp 2
+    assert (found.model.vocab, found.seq_len.value) == (197 * 256, 8192)
     assert found.devices is not None and found.devices.value == 16
     plan = plan_on(found, "h100*16")
     # the recipe's own cp 2 stays: 16 / (2 × 2) = 4 replicas

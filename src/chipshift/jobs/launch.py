@@ -109,11 +109,11 @@ def _by_node(options: dict[str, Field], words: list[Field]) -> dict[str, Field]:
             options.setdefault("npernode", Field(found.group(1), each.line, each.soft))
     elif started == "jsrun":
         sets, gpus, hosts = (options.pop(n, None) for n in ("n", "g", "r"))
-        if sets is not None and gpus is not None and (each := as_integer(gpus.plain)):
+        if sets is not None and gpus is not None and (gpus_each := as_integer(gpus.plain)):
             count = as_integer(sets.plain)
-            options["n"] = Field(str(count * each), sets.line) if count else sets
+            options["n"] = Field(str(count * gpus_each), sets.line) if count else sets
             if hosts is not None and (a_host := as_integer(hosts.plain)):
-                options["npernode"] = Field(str(a_host * each), hosts.line)
+                options["npernode"] = Field(str(a_host * gpus_each), hosts.line)
     return options
 
 
@@ -321,10 +321,8 @@ def as_settings(
     return settings
 
 
-def _without_empty(
-    plain: list[str], line: int, environment: Environment | None
-) -> list[str]:
-    """``--size 1 $EXTRA``: the variable that nothing sets is left out, as a shell does, and said."""
+def _without_empty(plain: list[str], line: int, environment: Environment | None) -> list[str]:
+    """``--size 1 $EXTRA``: a variable that nothing sets is left out, as a shell does, and said."""
     if environment is None or len(plain) < 2:
         return plain
     empty = [one.empty for one in plain[1:] if isinstance(one, Unset) and one.empty]

@@ -15,20 +15,13 @@ from chipshift.jobs.draft import Draft
 from chipshift.jobs.job import Given
 from chipshift.jobs.readers.bridge_shape import SHAPE, as_arguments, put_shape
 from chipshift.jobs.readers.megatron_core import BLOCKWISE, fill, pass_on, put_precision
+from chipshift.jobs.readers.nemo_library import MAPS
 from chipshift.jobs.readers.yaml_sheet import yaml_sheet
 from chipshift.jobs.settings import Setting, as_boolean
 from chipshift.jobs.source import Source
 from chipshift.models.lora import ALL_LINEAR, Lora
 
 TABLES = ("model", "train", "ddp", "optimizer", "dataset")
-MAPS = {
-    "linear_qkv": ("q_proj", "k_proj", "v_proj"),
-    "linear_proj": ("o_proj",),
-    "linear_fc1": ("gate_proj", "up_proj"),
-    "linear_fc2": ("down_proj",),
-}
-"""Bridge's names of a layer's maps, and the checkpoint's."""
-
 _TOWERS = re.compile(r"vl|vision|omni|audio|llava|mimo|mamba|hybrid|diffusion|flux|wan", re.I)
 
 
@@ -78,9 +71,10 @@ def _put(settings: dict[str, Setting], table: str, field: str, setting: Setting)
             settings["grad-reduce-in-bf16"] = Setting(True, setting.file, setting.line)
     elif field == "optimizer":
         settings["optimizer"] = setting
-    elif table != "dataset" or field in ("seq_length", "sequence_length"):
-        if not (field.endswith("_dtype") and table == "model"):
-            pass_on(settings, field, setting)
+    elif table == "dataset" and field not in ("seq_length", "sequence_length"):
+        return
+    elif table != "model" or not field.endswith("_dtype"):
+        pass_on(settings, field, setting)
 
 
 def _precision(settings: dict[str, Setting], found: dict[str, Setting]) -> None:
@@ -104,10 +98,10 @@ def _precision(settings: dict[str, Setting], found: dict[str, Setting]) -> None:
         if as_boolean(reduced.value) is False:
             settings["grad-reduce-in-bf16"] = Setting(True, reduced.file, reduced.line)
     kept = found.get("mixed_precision.fp8_param_gather") or found.get("model.fp8_param")
-    recipe = settings.get("fp8-recipe")
-    if kept is not None and as_boolean(kept.value) and "fp8-format" in settings:
-        if recipe is None or not BLOCKWISE.search(str(recipe.value)):
-            settings["fp8-param-gather"] = Setting(True, kept.file, kept.line)
+    recipe = settings.get("fp8-recipe", Setting("delayed", ""))
+    low = "fp8-format" in settings and not BLOCKWISE.search(str(recipe.value))
+    if kept is not None and as_boolean(kept.value) and low:
+        settings["fp8-param-gather"] = Setting(True, kept.file, kept.line)
 
 
 def _adapters(draft: Draft, found: dict[str, Setting]) -> None:

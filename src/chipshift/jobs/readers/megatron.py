@@ -73,6 +73,7 @@ def read(source: Source, context: Context) -> Draft:
     settings = as_settings(words, source.path, launch.found.environment)
     lay_over(settings, context.overrides)
     translate(settings, draft, context, launch.found.environment.files)
+    _refuse_parts(settings)
     sheet = Sheet(settings, draft)
     put_machine(draft, launch)
     put_environment(draft, launch)
@@ -89,6 +90,20 @@ def read(source: Source, context: Context) -> Draft:
     context.put_model(draft)
     fill(sheet, context.model_named or bool(program))
     return draft
+
+
+def _refuse_parts(settings: dict[str, Setting]) -> None:
+    """Megatron-Bridge's MIMO: ``--component images=tp=1,pp=1,dp=1,rank_offset=16``.
+
+    Raises:
+        InputError: parts of the model on devices of their own are not read.
+    """
+    part = settings.get("component")
+    if part is not None and "=" in str(part.value):
+        raise InputError(
+            f"{part.where}: --component trains parts of a model on devices of their own "
+            "(MegatronMIMO), which is not read; expected a job whose devices hold the whole model"
+        )
 
 
 def _put_llama(settings: dict[str, Setting], draft: Draft, launch: Launch) -> None:

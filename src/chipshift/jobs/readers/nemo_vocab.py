@@ -16,7 +16,7 @@ from chipshift.errors import InputError
 from chipshift.jobs.context import Context
 from chipshift.jobs.draft import Draft
 from chipshift.jobs.python_tree import Call, Unknown
-from chipshift.jobs.readers.bridge_walk import Assigned, Called, Event
+from chipshift.jobs.readers.bridge_walk import Assigned, Event
 from chipshift.jobs.readers.megatron_model import TOKENIZERS
 from chipshift.jobs.settings import Setting, as_integer
 from chipshift.models.preset import preset

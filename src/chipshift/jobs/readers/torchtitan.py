@@ -19,6 +19,7 @@ from chipshift.jobs.readers.hf_args import put_model_named
 from chipshift.jobs.readers.optimizer_name import put_optimizer_named
 from chipshift.jobs.readers.torchtitan_command import run_script
 from chipshift.jobs.readers.torchtitan_keys import OWN, put_ignored, put_replica_groups
+from chipshift.jobs.readers.torchtitan_models import model_beside
 from chipshift.jobs.readers.torchtitan_pipeline import put_pipeline
 from chipshift.jobs.settings import Setting, Sheet, flatten
 from chipshift.jobs.source import Source
@@ -88,7 +89,9 @@ def _model(sheet: Sheet, context: Context) -> None:
         raise InputError(
             f"{draft.file} gives no model.flavor; expected one such as '8B', or --model"
         )
-    draft.put("model", Given(_flavour(family, flavor), flavor.file, flavor.line))
+    beside = model_beside(context, family, flavor.value)  # a fork's own table goes first
+    model = beside or _flavour(family, flavor)
+    draft.put("model", Given(model, flavor.file, flavor.line))
     if name is None:
         draft.note("model.name", "llama3", "torchtitan's default")
 

@@ -11,6 +11,7 @@ from collections.abc import Mapping
 from chipshift.errors import InputError
 from chipshift.jobs.context import Context
 from chipshift.jobs.draft import Draft
+from chipshift.jobs.job import Given
 from chipshift.jobs.launch import (
     Launch,
     as_settings,
@@ -18,7 +19,8 @@ from chipshift.jobs.launch import (
     put_machine,
     read_launch,
 )
-from chipshift.jobs.settings import Setting, flatten
+from chipshift.jobs.readers.torchtitan_own import DEFAULT, own_job
+from chipshift.jobs.settings import Setting, as_integer, flatten
 from chipshift.jobs.shell.values import Field
 from chipshift.jobs.source import Source
 from chipshift.jobs.toml_lines import key_lines, parse
@@ -50,6 +52,7 @@ def run_script(source: Source, context: Context, draft: Draft) -> dict[str, Sett
     config = best.pop("job.config_file", None)
     path = str(config.value) if config is not None else named.plain if named is not None else ""
     put_machine(draft, launch)
+    _run_train(draft, launch)
     put_environment(draft, launch)
     beside = (context.neighbour(path) if path else None) or _written(launch, source, path)
     if beside is None and not path:
@@ -59,11 +62,33 @@ def run_script(source: Source, context: Context, draft: Draft) -> dict[str, Sett
         if configured is not None:
             return configured | best
     beside = beside or _only_file(context, draft, path)
+    if beside is None and (own := own_job(path or _default(launch), draft)) is not None:
+        return own | best
     if beside is None:
         shown = path or "its config file"
         raise InputError(f"{source.path} runs torchtitan on {shown}; expected that file beside it")
     settings = flatten(parse(beside), beside.path, key_lines(beside.text))
     return settings | best
+
+
+def _run_train(draft: Draft, launch: Launch) -> None:
+    """``NGPU=4 ./run_train.sh``: the devices of one node, eight by default."""
+    if not _default(launch) or "devices" in draft.values or "devices_per_node" in draft.values:
+        return
+    told = launch.found.environment.exported.get("NGPU")
+    for command in launch.found.commands:
+        told = dict(command.environment).get("NGPU", told)
+    count = as_integer(told.plain) if told is not None else None
+    if told is not None and count is not None and not told.soft:
+        draft.put("devices", Given(count, draft.file, told.line or None))
+    else:
+        draft.assume("devices", count or 8, "run_train.sh's NGPU, of one node")
+
+
+def _default(launch: Launch) -> str:
+    """The job file that ``run_train.sh`` takes by itself."""
+    words = (word.plain for command in launch.found.commands for word in command.words)
+    return DEFAULT if any(word.rsplit("/", 1)[-1] == "run_train.sh" for word in words) else ""
 
 
 def _registry(

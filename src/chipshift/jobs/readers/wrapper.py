@@ -86,6 +86,9 @@ def _named(command: Command, launch: Launch, context: Context, file: str) -> lis
         for word in command.words
         if (match := _PAIR.match(word.plain)) and not QUIET.match(match.group(1))
     }
+    if (own_yaml := _launched_by_nemo(command)) is not None:
+        sources.append((own_yaml, context.neighbour(own_yaml)))
+        pairs = {key.removeprefix("training."): told for key, told in pairs.items()}
     given = [source for _, source in sources if source is not None]
     if any(is_bridge(source) or is_launcher(source) for source in given):
         pairs |= _options(command)
@@ -114,6 +117,17 @@ def _named(command: Command, launch: Launch, context: Context, file: str) -> lis
     elif not found and scripts and {"block_size", "gradient_accumulation_steps"} <= pairs.keys():
         found.append(_nanogpt_command(pairs, context, file))
     return found
+
+
+def _launched_by_nemo(command: Command) -> str | None:
+    """``main.py stages=[training] training=gpt3/5b``: the file of NeMo's launcher that is trained.
+
+    Source: NVIDIA, NeMo-Framework-Launcher, launcher_scripts/conf/config.yaml, 2024.
+    """
+    plain = [word.plain for word in command.words]
+    named = next((m[1] for w in plain if (m := re.match(r"training=([\w/.-]+)$", w))), None)
+    launches = any(word.endswith("main.py") for word in plain)
+    return f"{named.rsplit('/', 1)[-1]}.yaml" if named is not None and launches else None
 
 
 def _told(word: Field, text: str, launch: Launch) -> str:
@@ -213,6 +227,9 @@ def _nemo_command(
 def _say_absent(draft: Draft, command: Command, context: Context) -> None:
     """Files of settings that the command names and that were not given."""
     plain = [word.plain for word in command.words]
+    laid = _launched_by_nemo(command)
+    if laid is not None and context.neighbour(laid) is None:
+        draft.miss(laid, draft.file, command.line, "its settings are not in the numbers")
     for at, word in enumerate(command.words):
         name = word.plain.rsplit("=", 1)[-1]
         configures = at > 0 and plain[at - 1] in ("--config", "--config_file", "--config-file")
