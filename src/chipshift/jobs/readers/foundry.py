@@ -29,6 +29,43 @@ LENGTHS = ("max_seq_len", "max_position_embeddings", "attn_config*", "use_cache"
 """``config_overrides`` that leave a published model's shape as it is."""
 
 
+ALGORITHMS = (
+    *("alibi", "factorize", "fused_layernorm", "gated_linear_units", "layer_freezing", "sam"),
+    *("low_precision_layernorm", "selective_backprop", "seq_length_warmup", "stochastic_depth"),
+    *("progressive_resizing", "squeeze_excite", "blurpool", "ghost_batchnorm", "ema", "swa"),
+)
+"""Composer's methods that change a model, a step's work or what is kept (Composer, 2025)."""
+
+QUIET = (
+    *("variables.*", "tokenizer*", "train_loader.*", "eval_loader*", "scheduler.*", "optimizer.*"),
+    *("algorithms.gradient_clipping*", "callbacks.*", "loggers.*", "save_*", "load_*", "eval_*"),
+    *("icl_*", "seed", "global_seed", "run_name", "max_duration", "device_eval_batch_size"),
+    *("progress_bar", "log_*", "console_*", "python_log_level", "dist_timeout", "data_*", "*name"),
+    *("max_split_size_mb", "expandable_segments", "cuda_load_lazy", "spin_dataloaders", "metadata"),
+    *("accumulate_train_batch_on_tokens", "train_subset_num_batches", "autoresume", "profiler*"),
+    *("only_*", "flatten_metadata", "code_paths", "image", "cluster", "integrations", "command"),
+    *("scheduling*", "compute.*", "env_variables", "dataset*", "model.init_*", "model.loss_fn"),
+    *("model.use_auth_token", "model.use_train_metrics", "model.trust_remote_code", "model.emb_*"),
+    *("model.pretrained", "model.additional_*", "model.should_save_peft_only", "model.device"),
+    *("model.resid_pdrop", "model.verbose", "model.logit_scale", "model.attn_config.*_pdrop"),
+    *("model.attn_config.softmax_scale", "model.attn_config.clip_qkv", "model.attn_config.*rope_*"),
+    *("model.attn_config.alibi*", "model.attn_config.prefix_lm", "model.attn_config.attn_uses_*"),
+    *("model.ffn_config.moe_l*", "model.ffn_config.memory_*", "model.ffn_config.uniform_*"),
+    *("model.attn_config.rope", "model.peft_config.*", "fsdp_config.activation_*", "tp_config.*"),
+    *(
+        "fsdp_config.limit_*",
+        "fsdp_config.verbose",
+        "fsdp_config.*prefetch*",
+        "fsdp_config.state_*",
+    ),
+    *("fsdp_config.use_orig_params", "fsdp_config.sync_module_states", "fsdp_config.load_*"),
+    *("fsdp_config.auto_wrap", "fsdp_config.save_*", "fsdp_config.sharded_*", "deepspeed_config.*"),
+    *("model.use_cache", "model.max_seq_len", "model.attn_config.attn_pdrop", "fsdp_config"),
+    *("fsdp_config.min_params", "fsdp_config.flatten_parameters", "compile_config*", "parameters*"),
+)
+"""Keys of llm-foundry and Composer that change neither time nor memory, or that are read here."""
+
+
 def read(source: Source, context: Context) -> Draft:
     """Read one file; see ``readers/__init__``."""
     draft = Draft(source.path, "llm-foundry")
@@ -66,13 +103,36 @@ def read(source: Source, context: Context) -> Draft:
     sheet.flag("attention_kernel", "model.use_flash_attention_2")
     sheet.flag("transformer_engine", "model.fc_type", off=("torch", None))
     sheet.ignore(("peft_config*",), True, "adapters are not read from these keys")
+    eight = sheet.boolean("model.load_in_8bit", into="frozen weights in 8 bits")
+    if eight is not None and eight.value:
+        draft.put("quantised", Given("int8", eight.file, eight.line))
+    _vocabulary(sheet)
+    changing = [f"algorithms.{name}*" for name in ALGORITHMS]
+    sheet.ignore(changing, True, "Composer's algorithm: what it changes is not in the numbers")
     kept = tuple(f"model.config_overrides.{key}" for key in LENGTHS)
     sheet.ignore(kept, False, "does not change the time or memory of a step")
     why = "the published shape is taken; --model with a config.json of its own settles it"
     sheet.ignore(("model.config_overrides.*",), True, why)
-    sheet.ignore(("*",), False, "does not change the time or memory of a step")
+    sheet.ignore(QUIET, False, "does not change the time or memory of a step")
     sheet.close("llm-foundry")
     return draft
+
+
+def _vocabulary(sheet: Sheet) -> None:
+    """A tokenizer of another vocabulary, to which an untrained model's embedding is resized.
+
+    Source: llm-foundry, llmfoundry/models/hf/hf_causal_lm.py (allow_embedding_resizing) and
+    Composer, HuggingFaceModel, 2025.
+    """
+    started, named = sheet.settings.get("model.pretrained"), sheet.settings.get("tokenizer.name")
+    model = sheet.settings.get("model.pretrained_model_name_or_path")
+    grown = sheet.boolean("model.allow_embedding_resizing", into="a vocabulary that may grow")
+    untrained = started is not None and str(started.value).lower() == "false"
+    if named is None or model is None or str(named.value) == str(model.value):
+        return
+    if untrained or (grown is not None and grown.value):
+        why = "its vocabulary may be larger than the model's, whose rows are counted"
+        sheet.ignore(("tokenizer.name",), True, why)
 
 
 def _platform(sheet: Sheet) -> None:
@@ -145,8 +205,21 @@ def _of_a_fork(sheet: Sheet, kind: str) -> None:
 def _fsdp(sheet: Sheet) -> None:
     draft = sheet.draft
     strategy = sheet.text("fsdp_config.sharding_strategy", into="what is sharded")
+    parts = (one for key, one in sheet.settings.items() if key.startswith("fsdp_config."))
+    first = next(parts, None)
     if strategy is not None:
         put_fsdp(draft, strategy.value, Setting(strategy.value, strategy.file, strategy.line))
+    elif first is not None:
+        draft.put("sharding", Given("fsdp", first.file, first.line))
+        draft.put("engine", Given("fsdp", first.file, first.line))
+        draft.note("sharding_strategy", "FULL_SHARD", "Composer's default")
+    shards = sheet.integer("fsdp_config.data_parallel_shard_degree", into="fsdp", none=(-1,))
+    copies = sheet.integer("fsdp_config.data_parallel_replicate_degree", into="dp")
+    if copies is not None and copies.value > 1:
+        draft.put("dp", copies)
+        draft.put("sharding", Given("fsdp", copies.file, copies.line))
+    draft.put("fsdp", shards)
+    sheet.flag("cpu_offload", "fsdp_config.cpu_offload")
     draft.assume("sharding", "ddp", "no fsdp_config: replicas hold it all")
     again = sheet.boolean("fsdp_config.activation_checkpointing", into="rematerialisation")
     if again is not None:
@@ -156,7 +229,11 @@ def _fsdp(sheet: Sheet) -> None:
 
 
 def _precision(sheet: Sheet) -> None:
-    """``PURE`` gathers and reduces in 16 bits, ``DEFAULT`` reduces in fp32."""
+    """``precision``, and of FSDP's copies ``PURE``, ``DEFAULT`` (reduced in fp32) or ``FULL``.
+
+    Source: Composer, distributed/mosaic_parallelism.py (get_mixed_precision), 2025-07: DEFAULT
+    where the key is left out; FULL gathers fp32 weights, which autocast makes narrow.
+    """
     draft = sheet.draft
     name = sheet.text("precision", into="mixed precision")
     dtype = (dtype_of(name.value) if name is not None else None) or "fp32"
@@ -165,6 +242,21 @@ def _precision(sheet: Sheet) -> None:
         draft.put("mixed", Given(value, name.file, name.line))
         if dtype == "fp8":
             draft.flag("fp8_recipe", "precision", name.value, name.line)
+    else:
+        draft.assume("mixed", "bf16", "llm-foundry's default precision, amp_bf16")
     words = sheet.text("fsdp_config.mixed_precision", into="FSDP's dtypes")
-    if words is not None and words.value.upper() == "DEFAULT":
+    kept = sheet.boolean("fsdp_config.keep_low_precision_grads", into="gradients stay narrow")
+    if draft.get("engine") != "fsdp" or draft.get("mixed") == "no":
+        return
+    said = words.value.upper() if words is not None else "DEFAULT"
+    if words is not None and said in ("DEFAULT", "FULL"):
         draft.put("reduce", Given("fp32", words.file, words.line))
+        if said == "FULL":
+            draft.put("gather", Given("fp32", words.file, words.line))
+    elif words is None and not any(k.startswith(WORDS) for k in sheet.settings):
+        draft.assume("reduce", "fp32", "Composer's default mixed_precision, DEFAULT")
+    if kept is not None and kept.value and draft.get("mixed") in ("bf16", "fp16"):
+        draft.put("gradients", Given(draft.get("mixed"), kept.file, kept.line))
+
+
+WORDS = "fsdp_config.mixed_precision."

@@ -5,60 +5,45 @@ Keys: PyTorch, torchtune, recipes/configs/*.yaml and "All About Configs", 2025.
 
 from __future__ import annotations
 
-import re
-
-from chipshift.errors import InputError
 from chipshift.jobs.context import Context
 from chipshift.jobs.draft import Draft
 from chipshift.jobs.dtypes import dtype_of
 from chipshift.jobs.job import Given
 from chipshift.jobs.loss import GENERATES
-from chipshift.jobs.readers.hf_args import put_model_named
 from chipshift.jobs.readers.offloading import put_offloading
 from chipshift.jobs.readers.optimizer_name import put_optimizer_named
 from chipshift.jobs.readers.preference_keys import known_loss, say_sampled
 from chipshift.jobs.readers.teacher import put_teacher
+from chipshift.jobs.readers.torchtune_model import BUILDER, named, put_torchtune_model
 from chipshift.jobs.readers.yaml_sheet import yaml_sheet
 from chipshift.jobs.settings import Sheet
 from chipshift.jobs.source import Source
-from chipshift.models.lora import Lora
 
-_BUILDER = re.compile(r"torchtune\.models\.(\w+)\.(?:(lora|qlora)_)?(\w+)$")
-FAMILIES = {
-    "llama2": "llama-2",
-    "llama3": "llama-3",
-    "llama3_1": "llama-3.1",
-    "llama3_2": "llama-3.2",
-    "llama3_3": "llama-3.3",
-    "qwen2": "qwen2",
-    "qwen2_5": "qwen2.5",
-    "qwen3": "qwen3",
-    "mistral": "mistral",
-    "gemma": "gemma",
-    "gemma2": "gemma-2",
-    "phi3": "phi-3",
-    "phi4": "phi-4",
+LENGTHS = ("tokenizer.max_seq_len", "max_seq_len", "dataset.max_seq_len")
+"""The tokenizer's, of which a data set of the first versions had its own."""
+UNCOUNTED = {
+    "optimizer_in_bwd": "gradients are freed as each layer is updated: they are counted whole",
+    "layer_dropout.prob": "layers that a step leaves out are counted",
+    "early_exit_loss.scale": "losses of layers between are not counted",
+    "resize_token_embeddings": "rows that the tokenizer adds to the vocabulary are not counted",
 }
+"""What changes a step's time or memory and is not in the numbers, where it is on."""
 
 
 def read(source: Source, context: Context) -> Draft:
     """Read one file; see ``readers/__init__``."""
     draft = Draft(source.path, "torchtune")
     sheet = yaml_sheet(source, context, draft)
-    _model(sheet, context)
+    put_torchtune_model(sheet, context)
     _teacher(sheet, context)
     micro = sheet.integer("batch_size", into="sequences a device")
     draft.put("microbatch", micro)
     draft.counts_examples = True
     draft.put("accumulation", sheet.integer("gradient_accumulation_steps", into="accumulation"))
     draft.assume("accumulation", 1, "torchtune's default of no accumulation")
-    length = sheet.integer("tokenizer.max_seq_len", "max_seq_len", into="sequence length")
-    draft.put("seq_len", length)
+    draft.put("seq_len", sheet.integer(*LENGTHS, into="sequence length"))
     _precision(sheet)
-    for key, remat in (("enable_activation_checkpointing", "full"),):
-        on = sheet.boolean(key, into="rematerialisation")
-        if on is not None:
-            draft.put("remat", Given(remat if on.value else "none", on.file, on.line))
+    _remat(sheet)
     put_offloading(sheet, "enable_activation_offloading", needs="enable_activation_checkpointing")
     name = sheet.text("optimizer._component_", into="optimizer")
     if name is not None:
@@ -66,14 +51,13 @@ def read(source: Source, context: Context) -> Draft:
     sheet.flag("fused_optimizer", "optimizer.fused")
     _parallel(sheet)
     loss = sheet.text("loss._component_", into="loss")
-    if loss is not None and "chunked" in loss.value.lower():
-        draft.put("loss_chunks", Given(8, loss.file, loss.line))
-        draft.note("loss_chunks", 8, "torchtune's default number of chunks")
+    _pieces(sheet, loss)
     sheet.flag("compile", "compile")
     packed = sheet.boolean("dataset.packed", into="packing")
     if packed is None or not packed.value:
         draft.note("sequences", "full length", "rows are not packed: real batches are shorter")
     _loss(draft, loss)
+    _quantised_training(sheet)
     draft.assume("task", "sft", "torchtune fine-tunes")
     draft.assume("stack", "other", "torchtune has no calibration of its own")
     sheet.ignore(
@@ -81,6 +65,10 @@ def read(source: Source, context: Context) -> Draft:
         True,
         "a second model's part is not counted",
     )
+    for key, why in UNCOUNTED.items():
+        found = sheet.settings.get(key)
+        if found is not None and str(found.value).lower() not in ("false", "none", "0"):
+            sheet.ignore((key,), True, why)
     why = "each prompt is answered so many times, and the step trains on every answer"
     sheet.ignore(("grpo_samples",), True, why)
     sheet.ignore(("*",), False, "does not change the time or memory of a step")
@@ -88,48 +76,51 @@ def read(source: Source, context: Context) -> Draft:
     return draft
 
 
-def _model(sheet: Sheet, context: Context) -> None:
+def _remat(sheet: Sheet) -> None:
+    """Each layer whole, or one of every ``ac_option`` layers."""
     draft = sheet.draft
-    component = sheet.text("model._component_", into="model")
-    rank = sheet.integer("model.lora_rank", into="rank of the adapters")
-    modules = sheet.strings("model.lora_attn_modules", into="adapted matrices")
-    mlp = sheet.boolean("model.apply_lora_to_mlp", into="adapters on the feed-forward")
-    head = sheet.boolean("model.apply_lora_to_output", into="an adapter on the head")
-    dora = sheet.boolean("model.use_dora", into="magnitudes trained apart (DoRA)")
-    if component is None:
-        raise InputError(f"{draft.file} gives no model._component_; expected a torchtune recipe")
-    match = _BUILDER.match(component.value)
-    if match is None:
-        draft.wanted_model = component.value[:120]
+    on = sheet.boolean("enable_activation_checkpointing", into="rematerialisation")
+    if on is not None:
+        draft.put("remat", Given("full" if on.value else "none", on.file, on.line))
+    mode = sheet.text("ac_mode", into="which layers are recomputed")
+    if mode is None or mode.value.lower() not in ("full", "selective"):
         return
-    adapter, name = match.group(2), _named(match)
-    if not context.model_named:
-        put_model_named(draft, name, sheet.settings["model._component_"])
-    if adapter:
-        targets = list(modules.value) if modules else ["q_proj", "v_proj"]
-        targets += ["mlp"] if mlp and mlp.value else []
-        targets += ["output"] if head and head.value else []
-        lora = Lora(rank.value if rank else 8, tuple(targets), dora=bool(dora and dora.value))
-        draft.put("lora", Given(lora, component.file, component.line))
-        if adapter == "qlora":
-            draft.put("quantised", Given("int4", component.file, component.line))
+    every = sheet.integer("ac_option", into="one of so many layers is recomputed")
+    share = every.value if mode.value.lower() == "selective" and every else 1
+    draft.put("remat", Given("full" if share == 1 else f"full:1/{share}", mode.file, mode.line))
 
 
-def _named(match: re.Match[str]) -> str:
-    """The published name of a builder: ``llama3_2.lora_llama3_2_1b`` is llama-3.2-1b."""
-    family, _, size = match.groups()
-    size = size.removeprefix(family).strip("_").replace("_instruct", "").replace("_base", "")
-    return f"{FAMILIES.get(family, family)}-{size.replace('_', '.')}"
+def _pieces(sheet: Sheet, loss: Given[str] | None) -> None:
+    """Losses that make the logits of a part of the tokens at a time.
+
+    Source: PyTorch, torchtune, modules/loss/cross_entropy_loss.py (LinearCrossEntropyLoss) and
+    ce_chunked_output_loss.py: eight parts by default.
+    """
+    if loss is None or not any(word in loss.value.lower() for word in ("chunked", "linearcross")):
+        return
+    draft = sheet.draft
+    told = sheet.integer("loss.num_output_chunks", into="pieces of the loss")
+    draft.put("loss_chunks", told or Given(8, loss.file, loss.line))
+    if told is None:
+        draft.note("loss_chunks", 8, "torchtune's default number of chunks")
+
+
+def _quantised_training(sheet: Sheet) -> None:
+    """A quantizer beside a recipe that trains with it (``Int8DynActInt4WeightQATQuantizer``)."""
+    named = sheet.settings.get("quantizer._component_")
+    if named is not None and "qat" in str(named.value).lower():
+        why = "quantisation-aware training rounds weights and activations in each step: its passes "
+        sheet.ignore(("quantizer._component_",), True, why + "over them are not counted")
 
 
 def _teacher(sheet: Sheet, context: Context) -> None:
     """The frozen teacher of torchtune's knowledge_distillation recipes."""
     component = sheet.settings.get("teacher_model._component_")
-    match = _BUILDER.match(str(component.value)) if component is not None else None
+    match = BUILDER.match(str(component.value)) if component is not None else None
     if component is not None:
         key = "teacher_model._component_"
         sheet.raw(key)
-        name = _named(match) if match else ""
+        name = named(match) if match else ""
         put_teacher(sheet.draft, context, key, name, component.file, component.line)
         sheet.ignore(("teacher_checkpointer*",), False, "where the teacher's weights lie")
         between = ("output_hidden_states*", "layer_mapping")
@@ -169,6 +160,10 @@ def _parallel(sheet: Sheet) -> None:
     shard = sheet.integer("data_parallel_shard_dim", into="fsdp", none=(-1,))
     if shard is not None:
         draft.put("fsdp", shard)
+    again = sheet.settings.get("fsdp_reshard_after_forward")
+    if again is not None and str(again.value).lower() == "false":
+        sheet.boolean("fsdp_reshard_after_forward", into="gathered weights stay (ZeRO-2)")
+        draft.put("sharding", Given("zero2", again.file, again.line))
     single = "single_device" in draft.file or "single_device" in str(
         getattr(sheet.settings.get("output_dir"), "value", "")
     )

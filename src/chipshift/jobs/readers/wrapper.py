@@ -14,6 +14,7 @@ from dataclasses import replace
 from chipshift.errors import InputError
 from chipshift.jobs.context import Context
 from chipshift.jobs.draft import Draft, join
+from chipshift.jobs.job import Given
 from chipshift.jobs.launch import (
     Launch,
     as_settings,
@@ -60,11 +61,32 @@ def read(source: Source, context: Context) -> Draft:
             named = [*(one for one in named if one.format != "accelerate"), by]
         inner += named
         put_program(draft, command, source.path)
+        _tune(draft, command)
     if not inner:
         return draft
     merged = join([*inner, draft])
     merged.file = inner[0].file
     return merged
+
+
+def _tune(draft: Draft, command: Command) -> None:
+    """``tune run RECIPE``: a recipe of a single device, or without torchrun's words one process.
+
+    Source: PyTorch, torchtune, torchtune/_cli/run.py, 2026: the recipe is started by torchrun only
+    where one of torchrun's own arguments is given.
+    """
+    plain = [word.plain for word in command.words]
+    at = next((at for at, word in enumerate(plain) if word.rsplit("/", 1)[-1] == "tune"), None)
+    if at is None or plain[at + 1 : at + 2] != ["run"]:
+        return
+    recipe = next((word for word in plain[at + 2 :] if re.search(r"_(?:single|distrib)", word)), "")
+    if recipe and "single_device" in recipe:
+        line = command.words[at].line
+        draft.put("devices", Given(1, draft.file, line))
+        draft.put("sharding", Given("ddp", draft.file, line))
+    elif not any(word.startswith(("--nproc", "--nnodes")) for word in plain):
+        draft.assume("nodes", 1, "tune run without torchrun's words starts one process")
+        draft.assume("devices_per_node", 1, "tune run without --nproc_per_node: one process")
 
 
 def _named(command: Command, launch: Launch, context: Context, file: str) -> list[Draft]:
