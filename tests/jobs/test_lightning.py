@@ -110,7 +110,7 @@ def test_litgpt_trains_adapters_sharded_over_all_devices(tmp_path: Path) -> None
     assert (job.model.name, job.task, job.seq_len.value) == ("llama-3-8b", "lora", 512)
     plan = plan_on(job, "h100*8")
     # 64 / (2 × 4 × 2) = 4 forwards
-    assert (plan.fsdp, plan.microbatch, plan.accumulation, plan.remat) == (8, 2, 4, "none")
+    assert (plan.fsdp, plan.microbatch, plan.accumulation, plan.remat) == (8, 2, 4, "full")
     assert (job.precision.value.weights, job.optimizer.value) == ("bf16", "sgd")
     # rank 16 on q (4096 → 4096), v (4096 → 1024), gate, up (4096 → 14336), down (14336 → 4096),
     # in each of 32 layers: 16 × 32 × (8192 + 5120 + 3 × 18432)

@@ -14,7 +14,13 @@ from chipshift.jobs.context import Context
 from chipshift.jobs.draft import Draft
 from chipshift.jobs.python_tree import Call, Module, Unknown
 from chipshift.jobs.readers.hf_args import put_model_named
-from chipshift.jobs.readers.lightning_keys import ACCUMULATION, LENGTHS, STRATEGIES, fill_trainer
+from chipshift.jobs.readers.lightning_keys import (
+    ACCUMULATION,
+    LENGTHS,
+    STRATEGIES,
+    fill_trainer,
+    say_own,
+)
 from chipshift.jobs.readers.ray_train import take_workers
 from chipshift.jobs.readers.script_model import put_built_model, script_model
 from chipshift.jobs.settings import Setting, Sheet, as_integer
@@ -45,6 +51,7 @@ def read(source: Source, context: Context) -> Draft:
     fill_trainer(sheet, context)
     why = "the adapter's weights alone are trained; full fine-tuning was taken"
     sheet.ignore(("adapter_alone",), True, why)
+    say_own(sheet)
     sheet.ignore(("*",), False, "does not change the time or memory of a step")
     sheet.close("Lightning")
     return draft

@@ -19,7 +19,7 @@ from chipshift.jobs.launch import (
     read_launch,
 )
 from chipshift.jobs.readers.hf_args import MODELS, put_model_named
-from chipshift.jobs.readers.lightning_keys import LENGTHS, fill_trainer
+from chipshift.jobs.readers.lightning_keys import LENGTHS, fill_trainer, say_own
 from chipshift.jobs.readers.preference_keys import put_class
 from chipshift.jobs.readers.yaml_sheet import yaml_sheet
 from chipshift.jobs.settings import Setting, Sheet
@@ -58,6 +58,7 @@ def read(source: Source, context: Context) -> Draft:
         draft.known.add(old)
     own = ("*model_parallel*", "*tensor_parallel*", "*pipeline_parallel*")
     sheet.ignore(own, True, "not an argument of Lightning's Trainer; --set tp=N says it")
+    say_own(sheet)
     sheet.ignore(("*",), False, "does not change the time or memory of a step")
     sheet.close("Lightning")
     return draft

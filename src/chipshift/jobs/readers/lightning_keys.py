@@ -42,6 +42,31 @@ LENGTHS = ("max_seq_length", "max_length", "block_size", "seq_len", "seq_length"
            "max_source_length")  # fmt: skip
 
 
+_SAID = re.compile(
+    r"checkpointing|recompute|remat(?!ch)|offload|(?:^|[._])q?lora(?![a-z])|freeze|frozen|quanti[sz]|fp8|"
+    r"sequence_parallel|context_parallel|(?:^|[._])ema(?:$|[._])|plugins$|mixed_precision|device_mesh"
+)
+"""Words of a key of a module's, a callback's or a strategy's own that bears on time or memory."""
+
+
+def say_own(sheet: Sheet) -> None:
+    """Keys of a module's own that nothing took and whose name says that they bear on the numbers.
+
+    Its shapes and data are its own; ``--model`` and ``--set`` say these.
+    """
+    off = ("none", "false", "0", "", "[]", "{}", "no")
+    own = [
+        key
+        for key, setting in sheet.settings.items()
+        if key not in sheet.taken
+        and setting.file != "--set"
+        and _SAID.search(key)
+        and not re.search(r"(?:alpha|dropout|ckpt|path|dir|kwargs|reentrant)$|rate|decay", key)
+        and str(setting.value).lower() not in off
+    ]
+    sheet.ignore(own, True, "not read: what it changes is not in the numbers")
+
+
 def fill_trainer(sheet: Sheet, context: Context) -> None:
     """Devices, batch, length, strategy, precision, adapters and optimizer from the settings."""
     draft = sheet.draft
@@ -157,6 +182,10 @@ def _strategy(sheet: Sheet, context: Context) -> None:
     elif "modelparallel" in lowered:
         kind = "fsdp"
         _mesh(sheet)
+        if draft.get("mixed") not in (None, "no"):  # autocast alone: what is gathered is not cast
+            why = "ModelParallelStrategy leaves FSDP2 without a mixed-precision policy"
+            draft.assume("gather", "fp32", why)
+            draft.assume("reduce", "fp32", why)
         draft.put("engine", Given("fsdp", draft.file, line))
     else:
         kind = "ddp"

@@ -14,7 +14,7 @@ from chipshift.errors import InputError
 from chipshift.jobs.context import Context
 from chipshift.jobs.draft import Draft
 from chipshift.jobs.dtypes import dtype_of
-from chipshift.jobs.job import Given
+from chipshift.jobs.job import Given, Ignored
 from chipshift.jobs.launch import as_settings, put_environment, put_machine, read_launch
 from chipshift.jobs.overrides import typed
 from chipshift.jobs.readers.adapter_keys import put_adapters
@@ -71,7 +71,7 @@ def read(source: Source, context: Context) -> Draft:
         adapted = "lora_r" in sheet.settings
         kind = "pretrain" if "model_name" in sheet.settings else "lora" if adapted else "full"
     _model(sheet, context, kind)
-    _devices(sheet)
+    _devices(sheet, kind)
     total = sheet.integer("train.global_batch_size", into="sequences a step")
     default = 512 if kind == "pretrain" else 16
     draft.put("global_batch", total)
@@ -97,9 +97,55 @@ def read(source: Source, context: Context) -> Draft:
         draft.note("task", "sft", "LLaMA-Adapter's few weights are trained: counted as all")
     draft.assume("task", "pretrain" if kind == "pretrain" else "sft", f"litgpt {kind}")
     draft.assume("stack", "other", "LitGPT has no calibration of its own")
-    sheet.ignore(("*",), False, "does not change the time or memory of a step")
+    _say_unread(sheet, model)
+    sheet.ignore(QUIET, False, "does not change the time or memory of a step")
     sheet.close("LitGPT")
     return draft
+
+
+def _say_unread(sheet: Sheet, model: object) -> None:
+    """Keys of a model's shape that are not read, and a tied head beside a named model."""
+    shape = [key for key in sheet.settings if key.startswith("model_config.")]
+    unread = [key for key in shape if not _SAME.fullmatch(key) and _on(sheet.settings[key])]
+    sheet.ignore(unread, True, "changes the model's shape, and is not in the numbers")
+    tied = sheet.settings.get("train.tie_embeddings")
+    if tied is not None and as_boolean(tied.value) and not (model and getattr(model, "tied", 0)):
+        why = "the named model's head is counted beside its embedding"
+        sheet.ignore(("train.tie_embeddings",), True, why)
+
+
+def _on(setting: Setting) -> bool:
+    return str(setting.value).lower() not in ("none", "false", "0", "")
+
+
+_SAME = re.compile(
+    r"model_config\.(?:name|hf_config.*|norm_eps|rope_.*|rotary_.*|gelu_.*|padding_multiple|"
+    r"scale_embeddings|.*softcapping|attention_scores_scalar|parallel_residual|norm_class_name|"
+    r"mlp_class_name|bias|routed_.*|norm_topk_prob|.*_interleave)"
+)
+"""Keys of a model that change neither its matrices nor its attention, or that are read."""
+
+QUIET = (
+    *("out_dir", "resume", "data*", "log*", "eval.*", "seed", "tokenizer_dir", "logger_name"),
+    *(
+        "initial_checkpoint_dir",
+        "optimizer.init_args.*",
+        "train.save_*",
+        "train.log_*",
+        "generate*",
+    ),
+    *("train.lr_*", "train.epochs", "train.max_tokens", "train.max_steps", "train.max_time"),
+    *("train.max_norm", "train.min_lr", "train.tie_embeddings", "lora_*", "access_token", "config"),
+    *(
+        "train.learning_rate",
+        "train.weight_decay",
+        "train.beta*",
+        "model_config*",
+        "checkpoint_dir",
+    ),
+    *("ops*", "train.max_iters", "model_name"),
+)
+"""LitGPT's keys that change neither time nor memory, or that are read here."""
 
 
 def _command(source: Source, context: Context, draft: Draft) -> tuple[str, Sheet]:
@@ -172,13 +218,15 @@ def _model(sheet: Sheet, context: Context, kind: str) -> None:
         put_model_named(draft, found[1].value.rstrip("/"), found[1])
 
 
-def _devices(sheet: Sheet) -> None:
+def _devices(sheet: Sheet, kind: str) -> None:
     draft = sheet.draft
     devices = sheet.raw("devices")
     if devices is not None and ALL.fullmatch(str(devices[1].value)):
         sheet.record(*devices, "all devices of a node")
     elif devices is not None:
         draft.put("devices_per_node", sheet.integer("devices", into="devices a node"))
+    elif kind == "pretrain":
+        draft.note("devices", "all of a node", "litgpt pretrain's default devices, auto")
     else:
         draft.assume("devices_per_node", 1, "LitGPT's default devices")
     draft.put("nodes", sheet.integer("num_nodes", into="nodes"))
@@ -202,10 +250,28 @@ def _precision(sheet: Sheet) -> None:
         kind = "int8" if "int8" in quantised.value else "int4"
         draft.put("quantised", Given(kind, quantised.file, quantised.line))
         draft.flag("quantised_weights", "quantize", quantised.value, quantised.line)
+        _say_refused(sheet, word, quantised)
+
+
+def _say_refused(sheet: Sheet, precision: str, quantised: Given[str]) -> None:
+    """What LitGPT does not run: quantised weights under a mixed precision or on several devices."""
+    draft = sheet.draft
+    each, nodes = draft.get("devices_per_node"), draft.get("nodes") or 1
+    if "mixed" in precision:
+        why = f"LitGPT refuses it beside precision {precision}; bf16-true is what it runs with it"
+    elif (each or 1) * nodes > 1:
+        why = "LitGPT refuses it on more than one device"
+    else:
+        return
+    draft.ignored.append(Ignored("quantize", quantised.file, quantised.line, True, why))
 
 
 def _sharding(sheet: Sheet, kind: str) -> None:
-    """FSDP over a node (pretraining) or all devices; one device has no strategy."""
+    """FSDP over a node (pretraining) or all devices; one device has no strategy.
+
+    Each program that fine-tunes recomputes every block where it shards: LitGPT,
+    finetune/lora.py (parallelize_fn), lora_legacy.py, full.py and adapter.py, 2026-06.
+    """
     draft = sheet.draft
     each, nodes = draft.get("devices_per_node"), draft.get("nodes") or 1
     if each is not None and each * nodes == 1:
@@ -216,8 +282,12 @@ def _sharding(sheet: Sheet, kind: str) -> None:
         draft.assume("sharding", "hybrid", "litgpt pretrain shards in a node: HYBRID_SHARD")
     draft.assume("sharding", "fsdp", f"litgpt {kind} shards over all devices")
     draft.assume("engine", "fsdp", f"litgpt {kind} shards with FSDP")
-    again = kind == "full" or "adapter" in kind
-    draft.assume("remat", "full" if again else "none", f"litgpt {kind}'s checkpointing policy")
+    if kind == "lora" and draft.get("mixed") not in (None, "no"):
+        narrow = "ModelParallelStrategy under a mixed precision: autocast alone casts the weights"
+        draft.assume("gather", "fp32", narrow)
+        draft.assume("reduce", "fp32", narrow)
+    why = f"litgpt {kind}'s checkpointing policy"
+    draft.assume("remat", "none" if kind == "pretrain" else "full", why)
     if kind == "pretrain":
         draft.flag("compile", "torch.compile", "litgpt pretrain compiles the model", None)
 

@@ -21,6 +21,32 @@ from chipshift.jobs.source import Source
 
 LENGTHS = ("tokenizer.max_seq_len", "max_seq_len", "dataset.max_seq_len")
 """The tokenizer's, of which a data set of the first versions had its own."""
+QUIET = (
+    *("tokenizer.*", "dataset*", "checkpointer.*", "metric_logger.*", "profiler.*", "optimizer.*"),
+    *("lr_scheduler.*", "loss.*", "kd_loss*", "kd_ratio", "seed", "shuffle", "epochs", "device"),
+    *("max_steps_per_epoch", "clip_grad_norm", "log_*", "output_dir", "resume_from_checkpoint"),
+    *(
+        "custom_sharded_layers",
+        "memory_efficient_fsdp_wrap",
+        "save_*",
+        "run_val_*",
+        "*_val",
+        "quantizer*",
+    ),
+    *("fake_quant_*", "collate_fn", "compile.*", "cudnn_*", "enable_async_*", "low_cpu_ram"),
+    *("tensor_parallel_plan*", "use_distributed_state_dict", "enable_expandable_segments", "name"),
+    *("model.lora_*", "model.*dropout", "model.norm_*", "model.rope_*", "model.image_size", "ac_*"),
+    *("model.scale_factor", "model.use_*", "generation*", "prompt*", "chat_*", "inference.*"),
+    *(
+        "orchestration.*",
+        "postprocessing.*",
+        "dataloader*",
+        "safe_serialization",
+        "fsdp.cpu_offload",
+    ),
+    "metadata*",
+)
+"""torchtune's keys that change neither time nor memory, or that are read here."""
 UNCOUNTED = {
     "optimizer_in_bwd": "gradients are freed as each layer is updated: they are counted whole",
     "layer_dropout.prob": "layers that a step leaves out are counted",
@@ -71,7 +97,7 @@ def read(source: Source, context: Context) -> Draft:
             sheet.ignore((key,), True, why)
     why = "each prompt is answered so many times, and the step trains on every answer"
     sheet.ignore(("grpo_samples",), True, why)
-    sheet.ignore(("*",), False, "does not change the time or memory of a step")
+    sheet.ignore(QUIET, False, "does not change the time or memory of a step")
     sheet.close("torchtune")
     return draft
 
