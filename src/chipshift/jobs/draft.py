@@ -53,6 +53,7 @@ FIELDS = {
     "task": "task",
     "trainable_fraction": "share of parameters trained",
     "adapters": "adapters a layer",
+    "trained": "the part that is trained",
     "document_len": "tokens of a packed document",
     "loss_chunks": "pieces of the loss",
     "loss": "what the loss is of",

@@ -216,6 +216,7 @@ def put_machine(draft: Draft, launch: Launch, world: Field | None = None) -> Non
         draft.assume("nodes", 1, "Slurm's default of one node")
     elif nodes is None or each is None:
         _put_count(draft, "devices", total)
+    _put_visible(draft, launch)
     if found := chip_of(options):
         chip, value = found
         draft.put("chip", Given(chip, draft.file, value.line))
@@ -228,6 +229,44 @@ def _at_home(options: Mapping[str, Field]) -> bool:
     """``--rdzv_endpoint localhost:0``: the processes of one node meet there."""
     place = options.get("rdzv_endpoint") or options.get("rdzv-endpoint")
     return place is not None and re.match(r"(?:localhost|127\.0\.0\.1)\b", place.plain) is not None
+
+
+TAKE_ALL = re.compile(
+    r"(?:^|/)llamafactory-cli$|(?:^|/)axolotl$|(?:^|/)deepspeed$|(?:^|/)accelerate$"
+)
+"""Launchers that start a process for each GPU that they see, where they are told no number."""
+
+
+def _put_visible(draft: Draft, launch: Launch) -> None:
+    """As many devices as ``CUDA_VISIBLE_DEVICES`` shows, where a launcher takes all it sees.
+
+    LLaMA-Factory's command also has the variables ``NNODES`` and ``NPROC_PER_NODE``.
+
+    Sources: LLaMA-Factory, src/llamafactory/launcher.py; DeepSpeed, launcher/runner.py; Hugging
+    Face, Accelerate, commands/launch.py (num_processes), 2026.
+    """
+    if "devices" in draft.values or "devices_per_node" in draft.values:
+        return
+    for command in reversed(launch.found.commands):
+        plain = [word.plain for word in command.words]
+        starts = [word for word in plain[:8] if TAKE_ALL.search(word)]
+        by_count = "--nproc_per_node=gpu" in plain or "--nproc_per_node=auto" in plain
+        told = any(word.startswith(("--config_file", "--hostfile", "-H")) for word in plain)
+        if not (starts or by_count) or told:
+            continue
+        variables = {**launch.found.environment.exported, **dict(command.environment)}
+        if any("llamafactory-cli" in word for word in starts):
+            _put_count(draft, "nodes", variables.get("NNODES"))
+            _put_count(draft, "devices_per_node", variables.get("NPROC_PER_NODE"))
+        shown = variables.get("CUDA_VISIBLE_DEVICES")
+        if shown is None or shown.unknown or "devices_per_node" in draft.values:
+            return
+        listed = [one for one in shown.plain.strip("'\"").split(",") if one.strip()]
+        if listed and all(one.strip().isdecimal() or one.startswith("GPU-") for one in listed):
+            count = Field(str(len(listed)), shown.line, shown.soft)
+            _put_count(draft, "devices_per_node", count)
+            draft.assume("nodes", 1, "the launcher's default of one node")
+        return
 
 
 def _one_task(options: Mapping[str, Field]) -> bool:

@@ -85,6 +85,8 @@ class Overrides:
                 meant = next((k for k in (*settings, *known) if slipped(key, k)), "")
                 if meant:
                     raise unknown(key, Setting(text, *self.places[key]), meant)
+                settings[key] = Setting(typed(text), *self.places[key])  # the command adds it
+                self.used.add(key)
 
     def variable(self, name: str) -> str | None:
         """A script's variable, if it was set."""

@@ -264,6 +264,8 @@ def _script(text: str) -> str:
         return "wrapper"
     if _MEGATRON_YAML.search(text) and not _LAUNCH.search(text):
         return "megatron_yaml"
+    if _AXOLOTL_COMMAND.search(text) and not _IMPORTS.search(text):
+        return "wrapper"
     if _MEGATRON.search(text) and "--pipeline-group-size" not in text:  # OpenChatKit's own words
         return "megatron"
     if (_KEY_VALUE.search(text) or _MAXTEXT.search(text)) and not _manifest(text):
@@ -361,5 +363,8 @@ def _yaml(text: str) -> str:
     return form
 
 
+_AXOLOTL_COMMAND = re.compile(
+    r"\baxolotl[ \t]+train\b|\baxolotl\.cli\.train\b|axolotl/cli/train\.py"
+)
 _AXOLOTL = {"sequence_len", "micro_batch_size", "datasets", "adapter", "lora_r", "sample_packing"}
 """Keys that tell axolotl's YAML from others that name a base_model."""

@@ -17,13 +17,14 @@ from typing import Any
 
 from chipshift.errors import InputError
 from chipshift.jobs.draft import Draft
-from chipshift.jobs.job import Assumed, Given, Stated, restated
+from chipshift.jobs.job import Assumed, Given, Ignored, Stated, restated
 from chipshift.models.adapters import Adapters, adapters_of
 from chipshift.models.count import params
 from chipshift.models.lora import RENAMED, Lora, matmul_share, saved_beside, trainable_params
 from chipshift.models.model import Attention, DenseMlp, Model, MoeMlp
 from chipshift.models.module_names import NAMINGS
 from chipshift.models.modules import linear_modules, naming
+from chipshift.models.trained import trained_share
 from chipshift.units import GIB
 
 
@@ -35,6 +36,7 @@ def settle(draft: Draft) -> None:
     if "mixed" in draft.values or "loaded" in draft.values:
         _dtypes(draft)
     _adapters(draft)
+    _frozen(draft)
     _pad(draft)
     _second_copy(draft)
     _ring_of_rest(draft)
@@ -187,6 +189,27 @@ def _copies(weights: str, gradients: str, reduce: str, master: str, moments: str
         "master": master,
         "moments": moments,
     }
+
+
+def _frozen(draft: Draft) -> None:
+    """The share of the parameters that is trained, where parts of the model are frozen."""
+    stated, model = draft.values.pop("trained", None), draft.get("model")
+    if stated is None or model is None or draft.get("lora") is not None:
+        return
+    try:
+        share = trained_share(model, stated.value)
+    except InputError as error:
+        draft.note("trained parameters", "all", str(error))
+        why = "a part of the weights is trained; all of them were taken"
+        line = stated.line if isinstance(stated, Given) else None
+        draft.ignored.append(Ignored("frozen parts", draft.file, line, True, why))
+        return
+    if share >= 1 or "trainable_fraction" in draft.values:
+        return
+    draft.put("trainable_fraction", restated(stated, max(round(share, 6), 1e-9)))
+    shown = f"{share * params(model):,.0f}"
+    why = "the rest is frozen; its activations and input gradients are counted as if it were not"
+    draft.note("trained parameters", shown, why)
 
 
 def _adapters(draft: Draft) -> None:

@@ -113,6 +113,8 @@ def put_adapters(sheet: Sheet) -> None:
     if adapter is None and use is None and rank is not None:
         on = True
     if not on:
+        if adapter is not None and adapter.value.lower() == "freeze" and "trained" in draft.values:
+            return
         if adapter is not None and adapter.value.lower() == "freeze":
             draft.note("trainable layers", "all", "finetuning_type freeze is not read")
         elif adapter is not None and adapter.value.lower() not in FULL:

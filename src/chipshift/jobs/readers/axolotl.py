@@ -11,6 +11,7 @@ from chipshift.jobs.context import Context
 from chipshift.jobs.draft import Draft
 from chipshift.jobs.job import Given
 from chipshift.jobs.near_value import near_text
+from chipshift.jobs.readers.frozen_parts import put_unfrozen
 from chipshift.jobs.readers.hf_args import fill, put_ignored, stack_of
 from chipshift.jobs.readers.offloading import put_checkpointing_offload, put_selective
 from chipshift.jobs.readers.yaml_sheet import yaml_sheet
@@ -62,6 +63,7 @@ def read(source: Source, context: Context) -> Draft:
     put_checkpointing_offload(sheet)
     fill(sheet, context, default_micro=1, adapters_keep=True)
     put_selective(sheet)
+    put_unfrozen(sheet)
     why = "frozen layers that wait on the host are counted as if they stayed on the device"
     if sheet.flag("cpu_offload", "layer_offloading"):
         draft.note("layer_offloading", "on the device", why)

@@ -11,6 +11,7 @@ from chipshift.errors import InputError
 from chipshift.jobs.context import Context
 from chipshift.jobs.draft import Draft
 from chipshift.jobs.job import Given
+from chipshift.jobs.readers.frozen_parts import put_factory_frozen
 from chipshift.jobs.readers.hf_args import fill, put_ignored, stack_of
 from chipshift.jobs.readers.own_words import put_scheduler
 from chipshift.jobs.readers.yaml_sheet import yaml_sheet
@@ -45,6 +46,7 @@ def read(source: Source, context: Context) -> Draft:
     muon = sheet.boolean("use_muon", into="optimizer")
     if muon is not None and muon.value:
         draft.put("optimizer", Given("muon", muon.file, muon.line))
+    put_factory_frozen(sheet)
     fill(sheet, context)
     if draft.get("global_batch") and "gradient_accumulation_steps" not in sheet.settings:
         draft.values.pop("accumulation", None)  # it follows from the global batch
@@ -60,7 +62,7 @@ def read(source: Source, context: Context) -> Draft:
     )
     few = (
         *("use_galore", "use_badam", "use_apollo", "use_llama_pro", "mixture_of_depths"),
-        *("freeze_trainable_layers", "shift_attn", "use_adam_mini", "peft_config.freeze_*"),
+        *("shift_attn", "use_adam_mini", "peft_config.freeze_*"),
         *("oft_rank", "oft_block_size", "oft_target", "use_kt", "kt_optimize_rule"),
     )
     why = "changes what is trained or kept; the whole model's was taken"

@@ -23,6 +23,7 @@ from chipshift.jobs.launch import (
     read_launch,
     unsettled,
 )
+from chipshift.jobs.readers.frozen_parts import put_swift_frozen
 from chipshift.jobs.readers.hf_args import fill, put_ignored, stack_of
 from chipshift.jobs.readers.yaml_sheet import yaml_sheet
 from chipshift.jobs.settings import Setting, Sheet, as_boolean, as_integer
@@ -64,6 +65,8 @@ def read(source: Source, context: Context) -> Draft:
     _dtype(sheet, context)
     _quantised(sheet)
     fill(sheet, context, "pretrain" if kind == "pt" else "sft", default_micro=1)
+    if draft.get("lora") is None:
+        put_swift_frozen(sheet)
     _sharded(sheet)
     _accumulation(sheet)
     _length(sheet, context)

@@ -26,6 +26,7 @@ from chipshift.jobs.launch import (
 from chipshift.jobs.python_values import Absent
 from chipshift.jobs.readers import deepspeed_chat
 from chipshift.jobs.readers.accelerate_command import launched
+from chipshift.jobs.readers.frozen_parts import put_factory_frozen
 from chipshift.jobs.readers.hf_args import LENGTHS, MODELS, fill, put_ignored, stack_of
 from chipshift.jobs.readers.hf_sharding import take
 from chipshift.jobs.readers.llamafactory import put_factory, put_length
@@ -124,7 +125,8 @@ def _command(source: Source, context: Context, draft: Draft) -> Sheet:
     if not keys & {one.strip("-") for one in TELLTALES[:2]}:
         put_own_words(best, draft)
     words = [word.plain for word in starting.words] if starting is not None else []
-    if {"stage", "finetuning_type"} <= keys or "llamafactory-cli" in words:
+    factory = bool({"stage", "finetuning_type"} <= keys or "llamafactory-cli" in words)
+    if factory:
         put_factory(best, draft)
         put_length(draft, words)
     if runs_trl(words):
@@ -137,7 +139,10 @@ def _command(source: Source, context: Context, draft: Draft) -> Sheet:
     if by is not None:
         take(draft, by)
     _written_config(best, context, launch.found.environment.files)
-    return Sheet(best, draft)
+    sheet = Sheet(best, draft)
+    if factory:
+        put_factory_frozen(sheet)
+    return sheet
 
 
 def _say_spmd(draft: Draft, launch: Launch) -> None:

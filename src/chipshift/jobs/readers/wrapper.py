@@ -14,7 +14,7 @@ from dataclasses import replace
 from chipshift.errors import InputError
 from chipshift.jobs.context import Context
 from chipshift.jobs.draft import Draft, join
-from chipshift.jobs.job import Given
+from chipshift.jobs.job import Given, Ignored
 from chipshift.jobs.launch import (
     Launch,
     as_settings,
@@ -43,6 +43,10 @@ RUNS_PRIMUS = re.compile(r"primus-cli|primus/cli|run_pretrain\.sh")
 _SETTINGS = re.compile(r"[\w-]\.(?:ya?ml|toml|json)$")
 """Endings of files that hold a job's settings."""
 
+_PROGRAM = re.compile(r"\.py$")
+AXOLOTL = re.compile(r"(?:^|/)axolotl$|^axolotl\.cli\.train$|axolotl/cli/train\.py$")
+"""axolotl's command and its module, whose words go before its YAML's."""
+
 QUIET = re.compile(r"^(?:nnodes|nproc|rdzv|master|node_rank|standalone|config)")
 
 
@@ -52,21 +56,50 @@ def read(source: Source, context: Context) -> Draft:
     launch = read_launch(source, context)
     put_machine(draft, launch)
     put_environment(draft, launch)
-    inner: list[Draft] = []
+    groups: list[list[Draft]] = []
     for command in launch.found.commands:
         by = launched(command, launch, context, source.path)
         named = _named(command, launch, context, source.path)
         _say_absent(draft, command, context)
         if by is not None:
             named = [*(one for one in named if one.format != "accelerate"), by]
-        inner += named
+        groups.append(named)
         put_program(draft, command, source.path)
         _tune(draft, command)
+    inner = _last_job(groups, draft)
     if not inner:
         return draft
     merged = join([*inner, draft])
     merged.file = inner[0].file
     return merged
+
+
+def _last_job(groups: list[list[Draft]], draft: Draft) -> list[Draft]:
+    """What one job's commands say: of several that each train by a file of their own, the last.
+
+    A file that trains nothing of itself (an Accelerate configuration) counts for every command.
+    """
+    jobs = {
+        number: {one.file for one in group if _trains(one)} for number, group in enumerate(groups)
+    }
+    last = next((jobs[number] for number in reversed(jobs) if jobs[number]), set())
+    kept: list[Draft] = []
+    for number, group in enumerate(groups):
+        if not jobs[number] or jobs[number] == last:
+            kept += [one for one in group if one.file not in {other.file for other in kept}]
+            continue
+        for file in sorted(jobs[number]):
+            why = f"another job of this script: the last one, of {min(last)}, is read"
+            entry = Ignored(file.rsplit("/", 1)[-1], file, None, True, why)
+            if entry not in draft.ignored:
+                draft.ignored.append(entry)
+    return kept
+
+
+def _trains(draft: Draft) -> bool:
+    """Whether a file gives a job of its own, and not its devices or sharding alone."""
+    sized = any(draft.given(name) for name in ("microbatch", "global_batch", "seq_len"))
+    return sized and draft.format != "deepspeed"
 
 
 def _tune(draft: Draft, command: Command) -> None:
@@ -114,6 +147,8 @@ def _named(command: Command, launch: Launch, context: Context, file: str) -> lis
     given = [source for _, source in sources if source is not None]
     if any(is_bridge(source) or is_launcher(source) for source in given):
         pairs |= _options(command)
+    if given and any(AXOLOTL.search(word.plain) for word in command.words):
+        pairs |= _options(command, AXOLOTL)
     texts = {key: text for key, (text, _) in pairs.items()}
     places: dict[str, Place] = {key: (file, line) for key, (_, line) in pairs.items()}
     for key in context.overrides.given:
@@ -136,6 +171,8 @@ def _named(command: Command, launch: Launch, context: Context, file: str) -> lis
         found.append(_nemo_command(command, texts, places, context, file))
     elif not found and (words := bridge_words(command, context, file)) is not None:
         found.append(words)
+    elif not found and starts and any("llamafactory-cli" in word.plain for word in command.words):
+        found.append(_factory_command(command, texts, places, context, file))
     elif not found and scripts and {"block_size", "gradient_accumulation_steps"} <= pairs.keys():
         found.append(_nanogpt_command(pairs, context, file))
     return found
@@ -220,6 +257,27 @@ def _nanogpt_command(pairs: Mapping[str, tuple[str, int]], context: Context, fil
     return draft
 
 
+def _factory_command(
+    command: Command,
+    texts: dict[str, str],
+    places: dict[str, Place],
+    context: Context,
+    file: str,
+) -> Draft:
+    """``llamafactory-cli train x.yaml key=value`` alone: the YAML under them was not given."""
+    from chipshift.jobs.readers import llamafactory
+
+    laid = Overrides({**texts, **context.overrides.given}, places)
+    own = replace(context, overrides=laid)
+    draft = llamafactory.read(Source(file, "do_train: true\n"), own)
+    context.overrides.used |= laid.used & set(context.overrides.given)
+    name = next((w.plain for w in command.words if _SETTINGS.search(w.plain)), "its YAML")
+    if "model" not in draft.values and not draft.wanted_model and not context.model_named:
+        draft.wanted_model = f"the model of {name}: give that file too"
+    draft.note("settings", "of the command alone", f"{name} was not given")
+    return draft
+
+
 def _nemo_command(
     command: Command,
     texts: dict[str, str],
@@ -280,12 +338,14 @@ def _of_primus(
     return Overrides({**variables, **texts, **context.overrides.given}, places)
 
 
-def _options(command: Command) -> dict[str, tuple[str, int]]:
-    """``--num-layers 8`` and ``--fast`` after the script's name, as its arguments."""
+def _options(command: Command, program: re.Pattern[str] = _PROGRAM) -> dict[str, tuple[str, int]]:
+    """``--num-layers 8`` and ``--fast`` after the program's name, as its arguments."""
     plain = [word.plain for word in command.words]
-    start = next((at for at, word in enumerate(plain) if word.endswith(".py")), len(plain))
+    start = next((at for at, word in enumerate(plain) if program.search(word)), len(plain))
+    if "--" in plain[start:]:  # what follows is the launcher's
+        plain = plain[: plain.index("--", start)]
     found: dict[str, tuple[str, int]] = {}
-    for at, word in enumerate(command.words[start + 1 :], start + 1):
+    for at, word in enumerate(command.words[start + 1 : len(plain)], start + 1):
         match = re.fullmatch(r"--([A-Za-z][\w-]*)(?:=(.*))?", word.plain, re.S)
         if match is None:
             continue
