@@ -55,6 +55,8 @@ def parse(source: Source) -> Module:
         if isinstance(node, ast.ImportFrom):
             module.imported |= {one.asname or one.name: one.name for one in node.names}
             module.origin |= {one.asname or one.name: node.module or "" for one in node.names}
+        elif isinstance(node, ast.ClassDef):
+            module.origin[node.name] = "the script itself"
     for statement in tree.body:
         if isinstance(statement, ast.FunctionDef):
             body = list(_in_order(statement))

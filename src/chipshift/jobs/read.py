@@ -12,6 +12,7 @@ from chipshift.jobs.complete import complete
 from chipshift.jobs.context import Context
 from chipshift.jobs.draft import Draft, join
 from chipshift.jobs.environment import with_environment
+from chipshift.jobs.hydra import composed
 from chipshift.jobs.job import Given, Ignored, TrainJob
 from chipshift.jobs.overrides import Overrides
 from chipshift.jobs.readers.bridge_script import starts_bridge
@@ -51,7 +52,7 @@ def read_job(
 
 def _read(paths: Sequence[str], model: str | Model | None, overrides: dict[str, str]) -> TrainJob:
     laid = Overrides(overrides)
-    sources = [with_environment(load(path), laid) for path in paths]
+    sources = composed([with_environment(load(path), laid) for path in paths])
     named = named_model(model) if isinstance(model, str) else model
     told = stated_model(laid, _unknown_config(sources)) if named is None else None
     named = named or told

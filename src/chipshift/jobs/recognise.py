@@ -358,11 +358,27 @@ def _yaml(text: str) -> str:
     if not re.search(rf"^{_WEAK}", text, re.M):
         keys.discard("gradient_accumulation_steps")
     form = next((name for name, sets in YAML_FORMATS if any(s <= keys for s in sets)), "")
+    if form == "levanter" and not _LEVANTER.search(text):
+        form = ""  # a trainer and a batch, but the batch is not the trainer's
+        later = next(at for at, (name, _) in enumerate(YAML_FORMATS) if name == "levanter")
+        rest = YAML_FORMATS[later + 1 :]
+        form = next((name for name, sets in rest if any(s <= keys for s in sets)), "")
+    if not form and _TRAINER_TARGET.search(text):
+        return "lightning"
     if form == "axolotl" and "per_device_train_batch_size" in keys and not keys & _AXOLOTL:
         return "transformers"  # another program's, with a base_model too
     return form
 
 
+_LEVANTER = re.compile(
+    r"^trainer:[^\n]*\n(?:(?:[ \t#][^\n]*)?\n)*?[ \t]+"
+    r"(?:train_batch_size|mp|per_device_parallelism)"
+    r"[ \t]*:|^trainer:[ \t]*\{[^}]*(?:train_batch_size|\bmp)[ \t]*:",
+    re.M,
+)
+"""Levanter's batch and precision stand in its ``trainer``."""
+_TRAINER_TARGET = re.compile(r"^_target_:[ \t]*[\"']?(?:pytorch_)?lightning[\w.]*\.Trainer\b", re.M)
+"""Hydra's file of a trainer alone."""
 _AXOLOTL_COMMAND = re.compile(
     r"\baxolotl[ \t]+train\b|\baxolotl\.cli\.train\b|axolotl/cli/train\.py"
 )

@@ -134,9 +134,10 @@ def _constants(module: Module, settings: dict[str, Setting]) -> None:
     """What the script calls its batch and length, where no call says it better."""
     unknown = [k for k in ("batch_size", *LENGTHS) if isinstance(_value(settings, k), Unknown)]
     names = (*_CONSTANTS, *ACCUMULATION, *LENGTHS)
+    tables = _tables(module)
     for name in names:
         for spelling in (name, name.upper()):
-            known = module.constants.get(spelling)
+            known = module.constants.get(spelling) or tables.get(spelling)
             if known is None or isinstance(known.value, (Unknown, list, dict)):
                 continue
             target = "batch_size" if name == "train_batch_size" else name
@@ -156,6 +157,23 @@ def _constants(module: Module, settings: dict[str, Setting]) -> None:
     steps = settings.get("accumulate_grad_batches")
     if isinstance(steps and steps.value, (Unknown, dict)) and "global_batch_size" in settings:
         settings.pop("accumulate_grad_batches")
+
+
+def _tables(module: Module) -> dict[str, Setting]:
+    """Entries of the script's own tables of settings (``config = {"batch_size": 32, ...}``), and
+    what it gives the configuration of a model of its own.
+    """
+    found: dict[str, Setting] = {}
+    for setting in module.constants.values():
+        if isinstance(setting.value, dict):
+            for key, value in setting.value.items():
+                found.setdefault(str(key), Setting(value, setting.file, setting.line))
+    for call in module.calls:
+        if re.search(r"Config$|Args$|Hyper\w*Params?$", call.name):
+            for key in LENGTHS:
+                if key in call.keywords:
+                    found.setdefault(key, call.keywords[key])
+    return found
 
 
 def _value(settings: dict[str, Setting], key: str) -> object:

@@ -36,10 +36,13 @@ OFF = ("none", "false", "", "0")
 """What switches recomputation off."""
 
 ACCUMULATION = ("accumulate_grad_batches", "gradient_accumulation_iters",
-                "gradient_accumulation_steps")  # fmt: skip
+                "gradient_accumulation_steps", "gradient_acc_steps", "grad_accum_steps",
+                "grad_acc_steps", "grad_accumulation_steps", "accumulation_steps",
+                "accumulate_grad_steps", "grad_accum")  # fmt: skip
 LENGTHS = ("max_seq_length", "max_length", "block_size", "seq_len", "seq_length", "context_length",
            "max_len", "max_seq_len", "sequence_length", "model_max_length",
-           "max_source_length")  # fmt: skip
+           "max_source_length", "tokenizer_max_len", "max_token_len",
+           "max_input_length")  # fmt: skip
 
 
 _SAID = re.compile(

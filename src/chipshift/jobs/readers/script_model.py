@@ -65,8 +65,13 @@ def put_built_model(draft: Draft, module: Module, context: Context) -> bool:
     """Put the model whose configuration the script builds in place; whether there is one."""
     if context.model_named:
         return False
-    if any(_built(call) and _put_built(draft, call) for call in module.calls):
-        return True
+    for call in module.calls:
+        if not _built(call):
+            continue
+        if own := _of_its_own(call, module):
+            draft.wanted_model = f"a {call.name} of {own}"[:120]
+        elif _put_built(draft, call):
+            return True
     return any(_of_nanogpt(call, module) and _put_nanogpt(draft, call) for call in module.calls)
 
 
@@ -145,6 +150,17 @@ def _bare(name: str, call: str) -> str:
         return _LIT_LLAMA[name]
     name = re.sub(r"/(?:model_config\.yaml|lit_model\.pth)$", "", name.rstrip("/"))
     return _OLD_NAMES.get(name, name)
+
+
+def _of_its_own(call: Call, module: Module) -> str:
+    """Where a configuration of a known name comes from, if that is not Transformers: "" if it is.
+
+    One that is given every size in Transformers' words is taken for what its name says.
+    """
+    origin = module.origin.get(call.name.split(".")[0], "")
+    if not origin or origin.split(".")[0] == "transformers" or {*_SIZES} <= call.keywords.keys():
+        return ""
+    return origin
 
 
 def _built(call: Call) -> bool:
