@@ -22,7 +22,7 @@ PEFT_KEYS = {
     "modules_to_save": ("lora_modules_to_save", "additional_target", "modules_to_save"),
     "layers_to_transform": ("peft_layers_to_transform", "lora_layers_to_transform"),
     "exclude_modules": ("lora_exclude_modules",),
-    "target_parameters": ("lora_target_parameters",),
+    "target_parameters": ("lora_target_parameters", "target_parameters"),
     "bias": ("lora_bias",),
     "use_dora": ("use_dora", "peft_use_dora", "lora_use_dora"),
 }

@@ -15,7 +15,7 @@ from chipshift.jobs.readers.frozen_parts import put_unfrozen
 from chipshift.jobs.readers.hf_args import fill, put_ignored, stack_of
 from chipshift.jobs.readers.offloading import put_checkpointing_offload, put_selective
 from chipshift.jobs.readers.yaml_sheet import yaml_sheet
-from chipshift.jobs.settings import Setting, Sheet, as_boolean
+from chipshift.jobs.settings import Setting, Sheet, as_boolean, as_integer
 from chipshift.jobs.source import Source
 
 
@@ -61,6 +61,8 @@ def read(source: Source, context: Context) -> Draft:
     if gathered is not None and gathered.value:
         draft.put("gather", Given("fp8", gathered.file, gathered.line))
     put_checkpointing_offload(sheet)
+    _whole_batch(sheet)
+    _pieces(sheet)
     fill(sheet, context, default_micro=1, adapters_keep=True)
     put_selective(sheet)
     put_unfrozen(sheet)
@@ -68,6 +70,9 @@ def read(source: Source, context: Context) -> Draft:
     if sheet.flag("cpu_offload", "layer_offloading"):
         draft.note("layer_offloading", "on the device", why)
     _packed(draft, sheet.settings)
+    for keys, why in UNCOUNTED.items():
+        on = [key for key in sheet.settings if _matches(key, keys) and _on(sheet.settings[key])]
+        sheet.ignore(on, True, why)
     draft.assume("stack", stack_of(draft), "axolotl has no calibration of its own")
     put_ignored(
         sheet,
@@ -75,6 +80,55 @@ def read(source: Source, context: Context) -> Draft:
     )
     sheet.close("axolotl")
     return draft
+
+
+UNCOUNTED = {
+    (
+        "tiled_mlp",
+    ): "the feed-forward goes over parts of a sequence: its activations are whole here",
+    ("lisa_n_layers",): "LISA trains a few layers at a time: all of them were taken",
+    ("peft_layer_replication",): "layers that are repeated are not counted",
+    ("model_config.", "overrides_of_model_config."): "changes the model, whose own shape is taken",
+    ("qat.",): "quantisation-aware training: its passes over weights are not counted",
+    ("deepspeed_config.",): "no key of axolotl, which takes a file's name under 'deepspeed'",
+    ("fp8_config.",): "how fp8 is scaled is not read",
+}
+"""Keys, or tables, that change a step and are not in the numbers, where they are on."""
+_KEPT = ("model_config.rope_", "model_config.max_position")
+"""What leaves a model's shape as it is."""
+
+
+def _matches(key: str, starts: tuple[str, ...]) -> bool:
+    alike = any(key == one or (one.endswith(".") and key.startswith(one)) for one in starts)
+    return alike and not key.startswith(_KEPT)
+
+
+def _on(setting: Setting) -> bool:
+    return str(setting.value).lower() not in ("none", "false", "0", "")
+
+
+def _whole_batch(sheet: Sheet) -> None:
+    """``batch_size``, the older word: of a device between two steps, over the microbatch.
+
+    Source: axolotl, utils/config/__init__.py (normalize_config), 2026-07.
+    """
+    whole = sheet.settings.get("batch_size")
+    micro = sheet.settings.get("micro_batch_size")
+    if whole is None or "gradient_accumulation_steps" in sheet.settings:
+        return
+    count, each = as_integer(whole.value), as_integer(micro.value if micro else 1)
+    if count and each and count >= each:
+        sheet.raw("batch_size")
+        sheet.record("batch_size", whole, "accumulation, over micro_batch_size")
+        sheet.draft.put("accumulation", Given(count // each, whole.file, whole.line))
+
+
+def _pieces(sheet: Sheet) -> None:
+    """``chunked_cross_entropy``: eight parts by default (axolotl, monkeypatch/loss/chunked.py)."""
+    on = sheet.boolean("chunked_cross_entropy", into="pieces of the loss")
+    count = sheet.integer("chunked_cross_entropy_num_chunks", into="pieces of the loss")
+    if on is not None and on.value:
+        sheet.draft.put("loss_chunks", count or Given(8, on.file, on.line))
 
 
 def _exchange(sheet: Sheet) -> None:

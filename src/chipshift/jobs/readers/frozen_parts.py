@@ -46,7 +46,7 @@ def put_swift_frozen(sheet: Sheet) -> None:
     frozen, stated = _parts(sheet, SWIFT)
     ratio = sheet.number("freeze_parameters_ratio", into="share that is frozen", high=1)
     named = sheet.settings.get("trainable_parameters_regex")
-    names = (str(named.value),) if named is not None and named.value else ()
+    names: tuple[str, ...] = (str(named.value),) if named is not None and named.value else ()
     listed = sheet.strings("trainable_parameters", into="parameters that are trained")
     names += tuple(f"^{_escaped(one)}" for one in listed.value) if listed else ()
     if names and ratio is not None and ratio.value >= 1:

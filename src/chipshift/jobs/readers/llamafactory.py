@@ -43,6 +43,7 @@ def read(source: Source, context: Context) -> Draft:
             draft.put(
                 {"tensor": "tp", "pipeline": "pp", "context": "cp", "expert": "ep"}[field], size
             )
+    draft.put("devices", sheet.integer("ray_num_workers", into="devices"))
     muon = sheet.boolean("use_muon", into="optimizer")
     if muon is not None and muon.value:
         draft.put("optimizer", Given("muon", muon.file, muon.line))

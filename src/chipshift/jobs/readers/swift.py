@@ -47,9 +47,30 @@ OWN_WORDS = (
     *("temperature", "top_*", "repetition_penalty", "num_generations", "epsilon*", "async_*"),
     *("offload_*", "sleep_level", "move_model_batches", "log_completions", "dynamic_sample"),
     *("group_by_length", "quant_*", "gradient_accumulation_steps", "padding_side", "cached_*"),
-    *("use_logits_to_keep", "use_rslora", "lorap_*", "stop_words", "advantage_*", "ref_*"),
+    *("adapters", "use_swift_lora", "merge_lora", "max_shard_size", "bnb_4bit_*", "experts_impl"),
+    *(
+        "adalora_*",
+        "packing_*",
+        "init_strategy",
+        "use_flash_ckpt",
+        "use_logits_to_keep",
+        "use_rslora",
+    ),
+    *("lorap_*", "stop_words", "advantage_*", "ref_*"),
 )
 """Keys that do not change the time or memory of a step here, or that are read elsewhere."""
+
+
+UNCOUNTED = {
+    "lisa_activated_layers": "LISA trains a few layers at a time: all of them were taken",
+    "target_regex": "adapters on the modules of an expression: all-linear was taken",
+    "zero_hpz_partition_size": "a second copy of the weights in each node is not counted",
+    "teacher_model": "the teacher's forward pass and weights are not counted",
+    "device_map": "layers dealt over the devices of one process are not read",
+    "max_memory": "layers dealt over the devices of one process are not read",
+    "num_labels": "a classification head: the vocabulary's is counted in its place",
+}
+"""Keys that change a step and are not in the numbers, where they are set."""
 
 
 def read(source: Source, context: Context) -> Draft:
@@ -71,6 +92,10 @@ def read(source: Source, context: Context) -> Draft:
     _accumulation(sheet)
     _length(sheet, context)
     draft.assume("stack", stack_of(draft), "Hugging Face's Trainer has no calibration of its own")
+    for key, why in UNCOUNTED.items():
+        found = sheet.settings.get(key)
+        if found is not None and str(found.value).lower() not in ("none", "false", "0", "", "auto"):
+            sheet.ignore((key,), True, why)
     put_ignored(sheet, OWN_WORDS)
     sheet.close("ms-swift")
     return draft
@@ -289,6 +314,9 @@ def _length(sheet: Sheet, context: Context) -> None:
     """
     draft = sheet.draft
     packed = sheet.settings.get("packing")
+    rows = sheet.integer("packing_length", into="sequence length")
+    if rows is not None and packed is not None and as_boolean(packed.value):
+        draft.put("seq_len", rows)
     if draft.get("seq_len") is not None or "seq_len" in context.overrides.given:
         return
     if packed is not None and as_boolean(packed.value):
