@@ -10,6 +10,7 @@ import re
 from typing import Any
 
 from chipshift.errors import InputError
+from chipshift.jobs.recognise import recognise
 from chipshift.jobs.source import Source
 from chipshift.jobs.yaml_lines import parse
 
@@ -28,7 +29,7 @@ def composed(sources: list[Source]) -> list[Source]:
         return sources
     named = {id(part) for one in listing for part, _, _ in _parts(one, sources)}
     tops = [one for one in listing if id(one) not in named]
-    if len(tops) != 1 or not named:
+    if len(tops) != 1 or not named or _has_a_reader(tops[0]):
         return sources
     taken: list[Source] = []
     chosen = {
@@ -39,6 +40,14 @@ def composed(sources: list[Source]) -> list[Source]:
         return sources
     whole = Source(f"{tops[0].path} (with its defaults)", _dumped(tree))
     return [whole, *(one for one in sources if all(one is not part for part in taken))]
+
+
+def _has_a_reader(source: Source) -> bool:
+    """Whether a format's own reader lays the parts together (FlagScale's, NeMo's)."""
+    try:
+        return recognise(source) != "lightning"
+    except InputError:
+        return False
 
 
 def _compose(

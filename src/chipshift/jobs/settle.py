@@ -37,6 +37,7 @@ def settle(draft: Draft) -> None:
         _dtypes(draft)
     _adapters(draft)
     _frozen(draft)
+    _say_offload(draft)
     _pad(draft)
     _second_copy(draft)
     _ring_of_rest(draft)
@@ -189,6 +190,14 @@ def _copies(weights: str, gradients: str, reduce: str, master: str, moments: str
         "master": master,
         "moments": moments,
     }
+
+
+def _say_offload(draft: Draft) -> None:
+    """What waits on the host is counted on the device, whatever format says so."""
+    if any(flag.kind == "cpu_offload" for flag in draft.flags) and not any(
+        what == "offload" for what, _, _ in draft.assumed
+    ):
+        draft.note("offload", "on the device", "the host's part is not modelled")
 
 
 def _frozen(draft: Draft) -> None:

@@ -41,9 +41,14 @@ def put_factory_frozen(sheet: Sheet) -> None:
     _put(sheet, Trained(frozen=frozen, layers=layers), stated)
 
 
-def put_swift_frozen(sheet: Sheet) -> None:
-    """ms-swift's full training: towers and aligner are frozen by default, more by its names."""
-    frozen, stated = _parts(sheet, SWIFT)
+def put_swift_frozen(sheet: Sheet, by_default: bool = True) -> None:
+    """ms-swift's full training: towers and aligner are frozen by default, more by its names.
+
+    Args:
+        by_default: False of version 2, which freezes a tower only where ``freeze_vit`` asks for it.
+    """
+    switches = SWIFT if by_default else {key: (part, False) for key, (part, _) in SWIFT.items()}
+    frozen, stated = _parts(sheet, switches)
     ratio = sheet.number("freeze_parameters_ratio", into="share that is frozen", high=1)
     named = sheet.settings.get("trainable_parameters_regex")
     names: tuple[str, ...] = (str(named.value),) if named is not None and named.value else ()

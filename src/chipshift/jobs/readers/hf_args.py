@@ -40,7 +40,8 @@ ENCODED = re.compile(r"t5|bart|pegasus|marian|nllb|m2m|ul2|whisper", re.I)
 """Models whose encoder has the prompt and whose decoder has the answer."""
 
 VERSION = re.compile(
-    r"[-_](?:\d{4}|v\d+(?:\.\d+)?|fp8|awq|gptq|int[48]|bnb[-_]4bit|checkpoints)$", re.I
+    r"(?:[-_](?:\d{4}|v\d+(?:\.\d+)?|fp8|awq|gptq|int[48]|bnb[-_]4bit|checkpoints|thinking))+$",
+    re.I,
 )
 """What follows a model's name without changing its architecture: ``Qwen3-4B-Instruct-2507``."""
 
@@ -83,7 +84,8 @@ def put_model_named(draft: Draft, name: str, setting: Setting) -> None:
     """As ``put_model``, for a name found anywhere."""
     from chipshift.models.preset import preset, without_towers
 
-    for spelling in (name, VERSION.sub("", name), name.replace("___", ".")):
+    plain = name.rstrip("/")
+    for spelling in (plain, VERSION.sub("", plain), plain.replace("___", ".")):
         try:
             model = preset(spelling)
         except InputError:

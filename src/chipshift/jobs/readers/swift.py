@@ -87,7 +87,7 @@ def read(source: Source, context: Context) -> Draft:
     _quantised(sheet)
     fill(sheet, context, "pretrain" if kind == "pt" else "sft", default_micro=1)
     if draft.get("lora") is None:
-        put_swift_frozen(sheet)
+        put_swift_frozen(sheet, by_default=not OLD & sheet.settings.keys())
     _sharded(sheet)
     _accumulation(sheet)
     _length(sheet, context)
@@ -190,12 +190,16 @@ RENAMED = {
 """Keys of version 2 and what version 3 calls them (ms-swift 2.6, "Command-line parameters")."""
 
 
+OLD = {"sft_type", "model_id_or_path", "model_cache_dir"}
+"""Keys that version 2 alone has."""
+
+
 def _version_2(settings: dict[str, Setting], draft: Draft) -> None:
     """Version 2's keys in version 3's words; its ``model_type`` names one model.
 
     It writes a point as an underscore: ``qwen2-1_5b-instruct``.
     """
-    if not {"sft_type", "model_id_or_path", "model_cache_dir"} & settings.keys():
+    if not OLD & settings.keys():
         return
     for old, new in RENAMED.items():
         if old in settings:
