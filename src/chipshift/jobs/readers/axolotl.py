@@ -44,7 +44,11 @@ def read(source: Source, context: Context) -> Draft:
         draft.put("engine", Given("fsdp", version.file, version.line))
     _expert_axis(sheet)
     _ray(sheet)
-    for key, dtype in (("bf16", "bf16"), ("bfloat16", "bf16"), ("fp16", "fp16")):
+    for key in ("bfloat16", "float16"):
+        sheet.boolean(key, into="dtype of everything")
+    for key, dtype in (
+        *(("bf16", "bf16"), ("bfloat16", "bf16"), ("fp16", "fp16"), ("float16", "fp16")),
+    ):
         setting = sheet.settings.get(key)
         if setting is not None and str(setting.value).lower() in ("true", "auto", "full"):
             draft.assume("loaded", dtype, f"axolotl loads the model in {dtype} when {key} is on")
