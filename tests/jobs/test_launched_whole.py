@@ -47,7 +47,8 @@ def test_a_script_that_a_script_writes_and_submits(tmp_path: Path) -> None:
         "name=run_it\ncat > $name <<EOD\n#!/bin/bash\n"
         "#SBATCH --nodes=2\n#SBATCH --gpus-per-node=4\n"
         "srun litgpt finetune_lora meta-llama/Llama-3.2-1B --train.max_seq_length 512 \\\n"
-        "  --train.global_batch_size 64 --train.micro_batch_size 4 --precision bf16-true\nEOD\nsbatch $name\n"
+        "  --train.global_batch_size 64 --train.micro_batch_size 4 --precision bf16-true\nEOD\n"
+        "sbatch $name\n"
     )
     found = job(tmp_path, text, "go.sh")
     assert (found.model.name, found.seq_len.value) == ("llama-3.2-1b", 512)
