@@ -7,6 +7,7 @@ stands under the group's name; what a later entry says goes before an earlier on
 from __future__ import annotations
 
 import re
+from collections.abc import Mapping
 from typing import Any
 
 from chipshift.errors import InputError
@@ -28,7 +29,10 @@ def composed(sources: list[Source]) -> list[Source]:
     if not listing or len(sources) < 2:
         return sources
     named = {id(part) for one in listing for part, _, _ in _parts(one, sources)}
-    tops = [one for one in listing if id(one) not in named]
+    free = [one for one in listing if id(one) not in named]
+    # an experiment, which the command chooses, overrides; what it is laid over does not
+    chosen_by = [one for one in free if any(over for _, _, over in _parts(one, sources))]
+    tops = [one for one in free if one not in chosen_by] or free
     if len(tops) != 1 or not named or _has_a_reader(tops[0]):
         return sources
     taken: list[Source] = []
@@ -36,6 +40,9 @@ def composed(sources: list[Source]) -> list[Source]:
         group: part for one in listing for part, group, override in _parts(one, sources) if override
     }
     tree = _compose(tops[0], sources, chosen, taken)
+    for one in chosen_by:
+        if one not in taken:
+            tree = _over(tree, _compose(one, sources, chosen, taken))
     if len(taken) < 2:
         return sources
     whole = Source(f"{tops[0].path} (with its defaults)", _dumped(tree))
@@ -65,7 +72,7 @@ def _compose(
     own = {key: value for key, value in (_tree(top) or {}).items() if key != "defaults"}
     layers: list[dict[str, Any]] = []
     stands = False
-    for listed, group, override in _parts(top, sources, with_self=True):
+    for listed, group, override in _parts(top, sources, True, chosen):
         part = chosen.get(group) or listed
         if listed is None or part is None:
             layers.append(own)
@@ -84,7 +91,10 @@ def _compose(
 
 
 def _parts(
-    source: Source, sources: list[Source], with_self: bool = False
+    source: Source,
+    sources: list[Source],
+    with_self: bool = False,
+    chosen: Mapping[str, Source | None] | None = None,
 ) -> list[tuple[Source | None, str, bool]]:
     """(file, group, whether it overrides) of each entry whose file is given; None: ``_self_``."""
     listed = (_tree(source) or {}).get("defaults")
@@ -101,7 +111,7 @@ def _parts(
             group = (words[-1] if words else "").split("@")[0].strip("/")
             if not group and "/" in name:
                 group, _, name = name.strip("/").rpartition("/")
-            part = _given(group, name, sources)
+            part = _given(group, name, sources) or (chosen or {}).get(group)
             if part is not None and part is not source:
                 found.append((part, group, "override" in words))
     return found

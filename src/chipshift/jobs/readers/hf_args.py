@@ -313,7 +313,7 @@ def put_ignored(sheet: Sheet, more: tuple[str, ...] = ()) -> None:
         key in sheet.settings and as_boolean(sheet.settings[key].value) is False for key in USED
     ):
         why = "adapters of the script's own: the whole model was taken as trained"
-        started = [key for key in sheet.settings if _STARTED.search(key)]
+        started = [k for k, one in sheet.settings.items() if _STARTED.search(k) and one.value]
         sheet.ignore(started, True, why)
     why = "Spectrum trains a part of the weights only: all of them were taken"
     sheet.ignore(("spectrum_*",), True, why)
