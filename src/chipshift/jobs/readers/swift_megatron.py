@@ -11,6 +11,7 @@ from chipshift.jobs.draft import Draft
 from chipshift.jobs.job import Given
 from chipshift.jobs.launch import put_environment, read_launch
 from chipshift.jobs.readers import megatron
+from chipshift.jobs.readers.frozen_parts import put_swift_frozen
 from chipshift.jobs.readers.hf_args import put_model_named
 from chipshift.jobs.readers.megatron_yaml import arguments
 from chipshift.jobs.readers.nemo_library import MAPS
@@ -45,6 +46,16 @@ QUIET = (
 """ms-swift's own keys that change neither time nor memory, or are read here."""
 
 
+UNCOUNTED = {
+    "mtp_num_layers": "layers that predict further tokens are not counted",
+    "moe_layer_recompute": "recomputing the experts is not read; --set remat=... says it",
+    "exp_avg_sq_dtype": "the second moment's dtype: both moments have the first one's here",
+    "teacher_model": "the teacher's forward pass and weights are not counted",
+    "num_labels": "a classification head: the vocabulary's is counted in its place",
+}
+"""Keys that change a step and are not in the numbers, where they are set."""
+
+
 def read(source: Source, context: Context) -> Draft:
     """Read one file; see ``readers/__init__``."""
     draft = Draft(source.path, "ms-swift", uneven_pp=False, kv_replicated=True)
@@ -63,6 +74,12 @@ def read(source: Source, context: Context) -> Draft:
             settings[key] = Setting(value, draft.file)
             draft.note(key.replace("_", "-"), str(value).lower(), "ms-swift's default")
     sheet = Sheet(settings, draft)
+    if draft.get("lora") is None:
+        put_swift_frozen(sheet)
+    for key, why in UNCOUNTED.items():
+        found = settings.get(key)
+        if found is not None and str(found.value).lower() not in ("none", "false", "0", "fp32"):
+            sheet.ignore((key,), True, why)
     sheet.ignore(QUIET, False, "does not change the time or memory of a step")
     own = arguments({k: s for k, s in settings.items() if k not in sheet.taken}, draft)
     if str(own.get("recompute-granularity", Setting("", "")).value) == "none":
