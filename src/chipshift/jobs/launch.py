@@ -12,6 +12,7 @@ from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field
 
 from chipshift.jobs.context import Context
+from chipshift.jobs.device_counts import put_count, put_visible
 from chipshift.jobs.draft import Draft
 from chipshift.jobs.job import Given, Understood
 from chipshift.jobs.scheduler import SLURM, directives, gpus_per_node, options_of, set_by_scheduler
@@ -204,7 +205,7 @@ def put_machine(draft: Draft, launch: Launch, world: Field | None = None) -> Non
     if nodes is not None and ":" in nodes.plain:  # torchrun's elastic MIN:MAX
         nodes = Field(nodes.plain.split(":")[-1], nodes.line, nodes.soft)
     for name, value in (("nodes", nodes), ("devices_per_node", each)):
-        _put_count(draft, name, value)
+        put_count(draft, name, value)
     if nodes is None and total is None and each is not None:
         standalone = "standalone" in options or not any("rdzv" in o for o in options)
         standalone = standalone or _at_home(options)
@@ -215,8 +216,8 @@ def put_machine(draft: Draft, launch: Launch, world: Field | None = None) -> Non
     elif nodes is None and total is None and each is not None and SLURM in options:
         draft.assume("nodes", 1, "Slurm's default of one node")
     elif nodes is None or each is None:
-        _put_count(draft, "devices", total)
-    _put_visible(draft, launch)
+        put_count(draft, "devices", total)
+    put_visible(draft, launch.found)
     if found := chip_of(options):
         chip, value = found
         draft.put("chip", Given(chip, draft.file, value.line))
@@ -231,76 +232,11 @@ def _at_home(options: Mapping[str, Field]) -> bool:
     return place is not None and re.match(r"(?:localhost|127\.0\.0\.1)\b", place.plain) is not None
 
 
-TAKE_ALL = re.compile(
-    r"(?:^|/)llamafactory-cli$|(?:^|/)axolotl$|(?:^|/)deepspeed$|(?:^|/)accelerate$"
-)
-"""Launchers that start a process for each GPU that they see, where they are told no number."""
-
-
-def _put_visible(draft: Draft, launch: Launch) -> None:
-    """As many devices as ``CUDA_VISIBLE_DEVICES`` shows, where a launcher takes all it sees.
-
-    LLaMA-Factory's command also has the variables ``NNODES`` and ``NPROC_PER_NODE``.
-
-    Sources: LLaMA-Factory, src/llamafactory/launcher.py; DeepSpeed, launcher/runner.py; Hugging
-    Face, Accelerate, commands/launch.py (num_processes), 2026.
-    """
-    if "devices" in draft.values or "devices_per_node" in draft.values:
-        return
-    for command in reversed(launch.found.commands):
-        plain = [word.plain for word in command.words]
-        starts = [word for word in plain[:8] if TAKE_ALL.search(word)]
-        by_count = "--nproc_per_node=gpu" in plain or "--nproc_per_node=auto" in plain
-        told = any(word.startswith(("--config_file", "--hostfile", "-H")) for word in plain)
-        if not (starts or by_count) or told:
-            continue
-        variables = {**launch.found.environment.exported, **dict(command.environment)}
-        if any("llamafactory-cli" in word for word in starts):
-            _put_count(draft, "nodes", variables.get("NNODES"))
-            _put_count(draft, "devices_per_node", variables.get("NPROC_PER_NODE"))
-        shown = variables.get("CUDA_VISIBLE_DEVICES")
-        if shown is None or shown.unknown or "devices_per_node" in draft.values:
-            return
-        listed = [one for one in shown.plain.strip("'\"").split(",") if one.strip()]
-        if listed and all(one.strip().isdecimal() or one.startswith("GPU-") for one in listed):
-            count = Field(str(len(listed)), shown.line, shown.soft)
-            _put_count(draft, "devices_per_node", count)
-            draft.assume("nodes", 1, "the launcher's default of one node")
-        return
-
-
 def _one_task(options: Mapping[str, Field]) -> bool:
     """``--ntasks=1``: the program starts its own processes, one for each device of the node."""
     counts = [options[name].plain for name in TOTAL if name in options]
     named = options.get("ntasks") or options.get("n")
     return named is not None and counts == ["1"]
-
-
-OWN_COUNT = ("gpu", "auto", "cpu")
-"""Words by which torchrun's ``--nproc-per-node`` takes the devices that a node has."""
-
-
-def _put_count(draft: Draft, name: str, value: Field | None) -> None:
-    count = as_integer(value.plain) if value is not None else None
-    if value is not None and value.unknown:
-        by = f"--set {name}=N, or --on, settles it"
-        draft.note(name.replace("_", " "), value.shown, f"only a run could tell; {by}")
-    if value is None:
-        return
-    if count is None or not 1 <= count <= 10**7:
-        if not value.unknown:
-            said = "as many as there are" if value.plain in OWN_COUNT else "no whole number from 1"
-            by = f"{said}: --set {name}=N, or --on, settles it"
-            draft.note(name.replace("_", " "), value.shown, by)
-        return
-    if value.soft:
-        why = "the script's default of an environment variable; --on or --set says otherwise"
-        draft.assume(name, count, why)
-    else:
-        draft.put(name, Given(count, draft.file, value.line or None))
-    draft.understood.append(
-        Understood(name, str(count), draft.file, value.line or None, name.replace("_", " "))
-    )
 
 
 def put_environment(draft: Draft, launch: Launch) -> None:
