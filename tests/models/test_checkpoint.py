@@ -231,3 +231,42 @@ def test_an_index_names_files_of_its_own_folder_only(tmp_path: Path, name: str) 
 
 def _size(shape: list[int]) -> int:
     return shape[0] * (shape[1] if len(shape) > 1 else 1)
+
+
+def test_gpt_2s_fused_biases_are_parameters_and_its_mask_is_not(tmp_path: Path) -> None:
+    # 12·8² + 13·8 a block (its four maps, four biases of 24 + 8 + 32 + 8, two norms of 16) = 872;
+    # tables of 100·8 and 20·8, a last norm of 16: 1,848
+    block = {
+        "h.0.ln_1.weight": [8], "h.0.ln_1.bias": [8], "h.0.ln_2.weight": [8], "h.0.ln_2.bias": [8],
+        "h.0.attn.bias": [1, 1, 20, 20], "h.0.attn.masked_bias": [],
+        "h.0.attn.c_attn.weight": [8, 24], "h.0.attn.c_attn.bias": [24],
+        "h.0.attn.c_proj.weight": [8, 8], "h.0.attn.c_proj.bias": [8],
+        "h.0.mlp.c_fc.weight": [8, 32], "h.0.mlp.c_fc.bias": [32],
+        "h.0.mlp.c_proj.weight": [32, 8], "h.0.mlp.c_proj.bias": [8],
+    }  # fmt: skip
+    ends = {"wte.weight": [100, 8], "wpe.weight": [20, 8], "ln_f.weight": [8], "ln_f.bias": [8]}
+    config = {"model_type": "gpt2", "n_embd": 8, "n_head": 2, "n_layer": 1, "vocab_size": 100}
+    shard(tmp_path / "model.safetensors", {**block, **ends})
+    (tmp_path / "config.json").write_text(json.dumps({**config, "n_positions": 20}))
+    model = read_config(tmp_path)
+    assert params(model) == 1848
+    assert "checkpoint" not in dict(model.defaults)
+
+
+def test_a_convolutional_networks_blocks_are_counted(tmp_path: Path) -> None:
+    # a stem of 3·49·4, its norm of 8; one block of two 4·9·4 with norms of 8; classes of 4·2 + 2:
+    # 588 + 8 + 288 + 16 + 10 = 910
+    conv = {"convolution.weight": [4, 4, 3, 3], "normalization.weight": [4],
+            "normalization.bias": [4], "normalization.running_mean": [4]}  # fmt: skip
+    stem = {**conv, "convolution.weight": [4, 3, 7, 7]}
+    at = "resnet.encoder.stages.0.layers.0.layer"
+    tensors = {f"resnet.embedder.embedder.{name}": shape for name, shape in stem.items()}
+    for i in (0, 1):
+        tensors |= {f"{at}.{i}.{name}": shape for name, shape in conv.items()}
+    tensors |= {"classifier.1.weight": [2, 4], "classifier.1.bias": [2]}
+    shard(tmp_path / "model.safetensors", tensors)
+    keys = {"model_type": "resnet", "embedding_size": 4, "hidden_sizes": [4], "depths": [1]}
+    (tmp_path / "config.json").write_text(json.dumps({**keys, "layer_type": "basic"}))
+    model = read_config(tmp_path)
+    assert params(model) == 910
+    assert "checkpoint" not in dict(model.defaults)

@@ -30,7 +30,8 @@ EMBEDDING = re.compile(
 HEAD = re.compile(r"(^|\.)(lm_head|embed_out|output)\.weight$")
 NOT_PARAMETERS = re.compile(
     r"(inv_freq|rotary_emb\.\w+|e_score_correction_bias|(weight|input|k|v)_scale(_inv)?"
-    r"|masked_bias|attn\.bias|position_ids|num_batches_tracked|running_(mean|var))$"
+    r"|masked_bias|position_ids|num_batches_tracked|running_(mean|var)|final_logits_bias)$"
+    r"|(^|\.)attn\.bias$"
 )
 """Buffers and quantisation scales, which checkpoints carry and nobody trains."""
 OF_TENSORS = "checkpoint"
@@ -160,7 +161,7 @@ def _corrected(model: Model, checkpoint: Checkpoint) -> Model:
     kept: dict[str, tuple[int, ...]] = {}
     for name, shape in checkpoint.shapes.items():
         at = LAYER.search(name)
-        if at is None or int(at[1]) < model.n_layers or model.towers:
+        if at is None or int(at[1]) < model.n_layers or model.towers or not model.layers:
             kept[name] = shape
     if model.has_head and not model.towers and model.vocab:
         model = replace(model, tied=not any(HEAD.search(name) for name in checkpoint.names))

@@ -23,6 +23,7 @@ from chipshift.models.checkpoint import (
     unexplained,
 )
 from chipshift.models.fields import Fields, lines_in
+from chipshift.models.heads import headed
 from chipshift.models.model import Model
 
 LARGEST_BYTES = 16 * 1024 * 1024
@@ -71,12 +72,20 @@ def read_config(
     _refuse_nan(values, file)
     at = (lines or {}).get if isinstance(source, Mapping) else lines_in(path)
     fields = Fields(file, values, line_of=at)
-    model = _family(fields)(fields)
+    model = _whole(fields)
     fields.refuse_slips()
     if not isinstance(source, Mapping) and os.path.isdir(source) and has_checkpoint(path.parent):
         model = _by_tensors(model, fields, read_checkpoint(path.parent))
     defaults = (*dict(fields.defaults).items(), *model.defaults)
     return replace(model, name=called or "model", defaults=defaults)
+
+
+def _whole(fields: Fields) -> Model:
+    """The model that its family reads, with the head that its class names."""
+    read = _family(fields)
+    model = read(fields)
+    alone = not model.towers and read.__module__.rsplit(".", 1)[-1] not in ("encoder", "seq2seq")
+    return headed(model, fields, alone)
 
 
 def _given(values: Mapping[str, Any]) -> dict[str, Any]:
@@ -97,7 +106,7 @@ def _by_tensors(model: Model, fields: Fields, checkpoint: Checkpoint) -> Model:
     if not told:
         return found
     own = replace(fields, defaults=[], values={**fields.values, **told})
-    again = corrected(_family(own)(own), checkpoint)
+    again = corrected(_whole(own), checkpoint)
     if unexplained(again):
         return found
     usual = {"num_key_value_heads": heads, "head_dim": model.d_model // heads}

@@ -87,7 +87,14 @@ def numerics(c: Fields, width: int) -> Numerics:
     kind = c.text("model_type", default="") if c.has("model_type") else ""
     assumed: list[str] = []
     rope, local = _ropes(c, kind, width, assumed)
-    eps = _number(c, "rms_norm_eps", "layer_norm_eps", "layer_norm_epsilon", "norm_epsilon")
+    eps = _number(
+        c,
+        "rms_norm_eps",
+        "layer_norm_eps",
+        "layer_norm_epsilon",
+        "norm_epsilon",
+        "layernorm_epsilon",
+    )
     if eps is None:
         assumed.append("rms_norm_eps")
     gemma = kind.startswith("gemma")

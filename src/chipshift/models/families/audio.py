@@ -12,6 +12,7 @@ from dataclasses import replace
 from chipshift.models.families import gemma, vision
 from chipshift.models.families.blocks import attention, feed_forward, heads_of, linear
 from chipshift.models.families.decoder import MOST_LAYERS, runs
+from chipshift.models.families.ears import conformer_block
 from chipshift.models.families.llama import phi3
 from chipshift.models.families.mobilenet import mobilenet_v5
 from chipshift.models.fields import Fields
@@ -163,20 +164,7 @@ def _gemma_ear(a: Fields) -> Tower:
     reach = a.count("conf_attention_context_left", default=13)
     reach += a.count("conf_attention_context_right", default=0, least=0)
     taps = a.count("conf_conv_kernel_size", default=5, most=10_000)
-    block = Layer(
-        attention(width, heads, bias="", causal=True, window=reach),
-        feed_forward(width, 4 * width, bias=False),
-        9 * width,
-        projections=(
-            linear("second.1", width, 4 * width, bias=False),
-            linear("second.2", 4 * width, width, bias=False),
-            linear("conv.start", width, 2 * width, bias=False),
-            linear("conv.end", width, width, bias=False),
-            linear("relative_position", width, width, bias=False, once=True),
-        ),
-        other_params=width // heads,
-        convs=(Conv("conv.depthwise", width, width, taps, groups=width),),
-    )
+    block = conformer_block(width, heads, reach, taps)
     depth = a.count("conf_num_hidden_layers", default=12, most=MOST_LAYERS)
     kinds, order = runs([block] * depth)
     channels = a.counts("sscp_conv_channel_size", least=1, length=2) or [128, 32]

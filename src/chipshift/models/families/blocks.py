@@ -73,7 +73,7 @@ def labels(c: Fields) -> int:
 
 
 def built_as(c: Fields) -> str:
-    """What follows the family's name in the class: ``ForMaskedLM``, ``Model``, or ""."""
+    """What follows the family's name in the class: ``ForMaskedLM``, ``LMHeadModel``, or ""."""
     classes = c.values.get("architectures")
     name = classes[0] if isinstance(classes, (list, tuple)) and classes else ""
     if not isinstance(name, str):
@@ -81,4 +81,6 @@ def built_as(c: Fields) -> str:
     at = name.find("For")
     if at >= 0:
         return name[at:]
+    if name.endswith("LMHeadModel"):
+        return "LMHeadModel"
     return "Model" if name.endswith("Model") else ""

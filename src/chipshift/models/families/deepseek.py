@@ -9,7 +9,7 @@ from __future__ import annotations
 
 from dataclasses import replace
 
-from chipshift.models.families.decoder import assemble, d_model, n_layers, stack
+from chipshift.models.families.decoder import assemble, d_model, mlp, n_layers, stack
 from chipshift.models.families.moe import mixed, routed
 from chipshift.models.fields import Fields
 from chipshift.models.model import Attention, Layer, Model, Projection
@@ -48,6 +48,15 @@ def deepseek_v2(c: Fields) -> Model:
     """DeepSeek-V2 and V2-Lite: as V3 with other defaults."""
     c = c.having(n_routed_experts=64, moe_intermediate_size=1407, n_shared_experts=2)
     return latent_moe(c, dense=0)
+
+
+def minicpm3(c: Fields) -> Model:
+    """MiniCPM 3: latent attention before dense feed-forwards."""
+    c = c.having(
+        q_lora_rank=768, kv_lora_rank=256, qk_nope_head_dim=64, qk_rope_head_dim=32, v_head_dim=64
+    )
+    feed_forward = mlp(c, bias=c.flag("mlp_bias", default=False))
+    return stack(c, mla(c), feed_forward, tied=True)
 
 
 def glm4_moe_lite(c: Fields) -> Model:

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 from dataclasses import replace
 
-from chipshift.models.families.blocks import attention, feed_forward, linear
+from chipshift.models.families.blocks import linear
 from chipshift.models.families.decoder import (
     MOST_LAYERS,
     assemble,
@@ -18,6 +18,7 @@ from chipshift.models.families.decoder import (
     runs,
     windows,
 )
+from chipshift.models.families.ears import conformer_block
 from chipshift.models.families.llama import attention_bias
 from chipshift.models.families.moe import routed
 from chipshift.models.fields import Default, Fields
@@ -172,20 +173,7 @@ def _ear(a: Fields, outputs: int) -> Tower:
     reach = a.count("attention_context_left", default=13)
     reach += a.count("attention_context_right", default=0, least=0)
     taps = a.count("conv_kernel_size", default=5, most=10_000)
-    block = Layer(
-        attention(width, heads, bias="", causal=True, window=reach),
-        feed_forward(width, 4 * width, bias=False),
-        9 * width,
-        projections=(
-            linear("second.1", width, 4 * width, bias=False),
-            linear("second.2", 4 * width, width, bias=False),
-            linear("conv.start", width, 2 * width, bias=False),
-            linear("conv.end", width, width, bias=False),
-            linear("relative_position", width, width, bias=False, once=True),
-        ),
-        other_params=width // heads,
-        convs=(Conv("conv.depthwise", width, width, taps, groups=width),),
-    )
+    block = conformer_block(width, heads, reach, taps)
     kinds, order = runs([block] * a.count("num_hidden_layers", most=MOST_LAYERS))
     first, second = a.counts("subsampling_conv_channels", least=1, length=2) or [128, 32]
     frequencies = first // 4  # as the reference has it, of 128 frequencies by two strides of two

@@ -7,15 +7,26 @@ from __future__ import annotations
 
 from chipshift.models.families.blocks import attention, feed_forward, heads_of, linear
 from chipshift.models.families.decoder import MOST_LAYERS, runs
-from chipshift.models.families.multimodal import joined, qwen_stem, text_of
+from chipshift.models.families.joining import joined, text_of
+from chipshift.models.families.multimodal import qwen_stem
 from chipshift.models.fields import Fields
 from chipshift.models.model import Layer, Model, Tower
 
 
 def glm4v_moe(c: Fields) -> Model:
-    """GLM-4.5V: a tower of gated feed-forwards as wide as the language model, squares of patches
+    """GLM-4.5V: the tower before GLM-4.5."""
+    return _glm(c, "glm4v_moe_text")
+
+
+def glm4v(c: Fields) -> Model:
+    """GLM-4.1V and GLM-4.6V-Flash: the tower before GLM-4."""
+    return _glm(c, "glm4v_text")
+
+
+def _glm(c: Fields, kind: str) -> Model:
+    """A tower of gated feed-forwards as wide as the language model, squares of patches
     convolved into one, and a gated feed-forward between."""
-    text, v = text_of(c, "glm4v_moe_text"), c.part("vision_config")
+    text, v = text_of(c, kind), c.part("vision_config")
     width, out = v.count("hidden_size", default=1536), v.count("out_hidden_size", default=4096)
     bias = "qkv" if v.flag("attention_bias", default=False) else ""
     own = attention(width, heads_of(v.having(num_heads=12), width, "num_heads"), bias=bias)

@@ -27,6 +27,20 @@ def gpt2(c: Fields) -> Model:
     return _learned(c, kv=None)
 
 
+def openai_gpt(c: Fields) -> Model:
+    """GPT-1: GPT-2's block with its norms behind the halves, and none at the end."""
+    positions = c.count("n_positions", default=512)
+    return stack(
+        c.having(n_embd=768, n_layer=12, n_head=12, vocab_size=40_478),
+        gqa(c, bias="qkvo"),
+        plain(c, inner(c, "n_inner")),
+        norms=4,
+        final=0,
+        tied=True,
+        embedding_extra_params=positions * d_model(c),
+    )
+
+
 def gpt_bigcode(c: Fields) -> Model:
     """StarCoder 1 and SantaCoder: GPT-2 with one key/value head unless told otherwise."""
     return _learned(c, kv=1 if c.flag("multi_query", default=True) else None)
@@ -35,14 +49,19 @@ def gpt_bigcode(c: Fields) -> Model:
 def _learned(c: Fields, kv: int | None) -> Model:
     """Blocks of GPT-2 under a table of learned positions."""
     positions = c.count("n_positions", "max_position_embeddings", default=1024)
-    return stack(
+    own, width = gqa(c, bias="qkvo", kv_default=kv), d_model(c)
+    layer = Layer(own, plain(c, inner(c, "n_inner")), 4 * width)
+    if c.flag("add_cross_attention", default=False):
+        if kv is not None:
+            raise c.wrong("add_cross_attention", "false: StarCoder's is not counted here")
+        other = replace(own, causal=False, kv_from="encoder")
+        layer = replace(layer, cross=other, norm_params=6 * width)
+    return assemble(
         c,
-        gqa(c, bias="qkvo", kv_default=kv),
-        plain(c, inner(c, "n_inner")),
-        norms=4,
-        final=2,
-        tied=True,
-        embedding_extra_params=positions * d_model(c),
+        [layer] * n_layers(c),
+        tied=c.flag("tie_word_embeddings", default=True),
+        final_norm_params=2 * width,
+        embedding_extra_params=positions * width,
     )
 
 

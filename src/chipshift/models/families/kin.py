@@ -91,7 +91,11 @@ def glm(c: Fields) -> Model:
 
 def glm4(c: Fields) -> Model:
     """GLM-4-0414: GLM's block with norms before and after each half."""
-    c = c.having(head_dim=128)
+    return glm4v_text(c.having(head_dim=128))
+
+
+def glm4v_text(c: Fields) -> Model:
+    """GLM-4V's language model: GLM-4, its heads as wide as they divide the model."""
     return stack(c, gqa(c, bias=attention_bias(c, "qkv", True), kv_default=2), mlp(c), norms=4)
 
 

@@ -7,101 +7,16 @@ Shapes and defaults as transformers 5.24 builds them.
 from __future__ import annotations
 
 import re
-from collections.abc import Callable
 from dataclasses import replace
 from math import prod
 
 from chipshift.errors import nearest
-from chipshift.models.families import deepseek, gemma, hybrid, llama, moe, vision
+from chipshift.models.families import gemma, moe, vision
 from chipshift.models.families.blocks import attention, classic, feed_forward, heads_of, linear
 from chipshift.models.families.decoder import MOST_LAYERS, n_layers, runs
-from chipshift.models.fields import Default, Fields
+from chipshift.models.families.joining import TEXTS, alone, joined, text_of, tower_of
+from chipshift.models.fields import Fields
 from chipshift.models.model import Conv, Layer, Model, Projection, Tower
-
-TEXTS: dict[str, Callable[[Fields], Model]] = {
-    "deepseek_v3": deepseek.deepseek_v3,
-    "gemma": gemma.gemma,
-    "gemma2": gemma.gemma2,
-    "gemma3_text": gemma.gemma3_text,
-    "glm4v_moe_text": moe.glm4v_text,
-    "kimi_k2": deepseek.deepseek_v3,
-    "llama": llama.llama,
-    "llama4_text": moe.llama4_text,
-    "ministral3": llama.mistral,
-    "mistral": llama.mistral,
-    "phi3": llama.phi3,
-    "qwen2": llama.qwen2,
-    "qwen2_vl_text": llama.qwen2,
-    "qwen2_5_vl_text": llama.qwen2,
-    "qwen3": llama.qwen3,
-    "qwen3_vl_text": llama.qwen3,
-    "qwen3_vl_moe_text": moe.qwen3_moe,
-    "qwen3_omni_moe_text": moe.qwen3_moe,
-    "qwen3_5_text": hybrid.qwen3_5,
-    "qwen3_5_moe_text": hybrid.qwen3_5_moe,
-}
-VISIONS: dict[str, Callable[[Fields], Tower]] = {
-    "clip_vision_model": vision.clip_tower,
-    "pixtral": vision.pixtral_tower,
-    "siglip_vision_model": vision.siglip_tower,
-}
-LLAMA_7B = {
-    "hidden_size": 4096,
-    "intermediate_size": 11_008,
-    "num_hidden_layers": 32,
-    "num_attention_heads": 32,
-    "vocab_size": 32_000,
-}
-"""What LLaVA's published configs leave to the class of their language model."""
-
-
-def text_of(c: Fields, default: str) -> Model:
-    """The language model under ``text_config``, or at the top where there is none (Qwen2-VL).
-
-    Raises:
-        InputError: its model type is not one that is known here.
-    """
-    text = c.part("text_config") if c.has("text_config") else c
-    kind = text.text("model_type", default=default) if text is not c else default
-    if kind not in TEXTS:
-        choices = tuple(TEXTS)
-        raise text.wrong("model_type", f"one of {', '.join(choices)}{nearest(kind, choices)}")
-    if kind == "llama":
-        text = text.having(**LLAMA_7B)
-    if kind == "mistral":
-        text = text.having(**{**LLAMA_7B, "intermediate_size": 14_336})
-    return TEXTS[kind](text)
-
-
-def tower_of(c: Fields, default: str) -> Tower:
-    """The vision tower under ``vision_config``."""
-    part = c.part("vision_config")
-    kind = part.text("model_type", default=default, choices=tuple(VISIONS))
-    return VISIONS[kind](part)
-
-
-def joined(
-    c: Fields,
-    text: Model,
-    tower: Tower,
-    maps: tuple[Projection, ...],
-    *,
-    tied: bool,
-    loose: int = 0,
-) -> Model:
-    """The language model with its tower and the projector between them."""
-    tower = replace(
-        tower,
-        projections=(*tower.projections, *maps),
-        other_params=tower.other_params + loose,
-    )
-    return replace(
-        text,
-        architecture=c.text("model_type", default=text.architecture),
-        tied=c.flag("tie_word_embeddings", default=tied),
-        towers=(tower,),
-    )
-
 
 CLIP_LARGE = {
     "hidden_size": 1024,
@@ -177,17 +92,11 @@ def paligemma(c: Fields) -> Model:
     return joined(c, text, tower, (linear("projector", tower.d_model, outputs),), tied=True)
 
 
-def _alone(c: Fields, text: Model) -> Model:
-    """The language model of a config that tells no tower; that none is counted is said."""
-    c.defaults.append(Default("vision_config", "none, the language model alone"))
-    return replace(text, architecture=c.text("model_type", default=text.architecture))
-
-
 def gemma3(c: Fields) -> Model:
     """Gemma 3: pooled patches, a norm and one map; without a tower, the language model alone."""
     text = gemma.gemma3_text(c.part("text_config"))
     if not c.has("vision_config"):
-        return _alone(c, text)
+        return alone(c, text)
     tower = vision.siglip_tower(c.part("vision_config"))
     pooled = max((tower.tokens or 1) // c.count("mm_tokens_per_image", default=256), 1)
     maps = (linear("projector", tower.d_model, text.d_model, bias=False, every=pooled),)
@@ -223,7 +132,7 @@ def llama4(c: Fields) -> Model:
     """Llama 4: rotary tower, pixel shuffle and two maps, one map into the language model."""
     text = moe.llama4_text(c.part("text_config"))
     if not c.has("vision_config"):
-        return _alone(c, text)
+        return alone(c, text)
     v = c.part("vision_config").having(
         hidden_size=768, num_hidden_layers=34, num_attention_heads=16, intermediate_size=5632
     )

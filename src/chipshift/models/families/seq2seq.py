@@ -1,4 +1,4 @@
-"""Encoder-decoders: T5 and its kin, BART, Whisper. The decoder is the model, the encoder a tower.
+"""Encoder-decoders: T5, BART and their kin, Whisper. The decoder is the model, the encoder a tower.
 
 Shapes and defaults as transformers 5.24 builds them.
 """
@@ -9,8 +9,9 @@ from dataclasses import replace
 
 from chipshift.models.families.blocks import attention, feed_forward, heads_of
 from chipshift.models.families.decoder import MOST_LAYERS, assemble, runs
+from chipshift.models.families.ears import whisper_ear
 from chipshift.models.fields import Fields
-from chipshift.models.model import Attention, Conv, DenseMlp, Layer, Model, Tower
+from chipshift.models.model import Attention, DenseMlp, Layer, Model, Tower
 
 
 def _crossed(own: Attention) -> Attention:
@@ -57,6 +58,8 @@ def _t5(c: Fields, activation: str, biases_everywhere: bool) -> Model:
         embedding_params=table * (count if biases_everywhere else 1),
         other_params=width,
     )
+    if encodes(c):
+        return _encoder_alone(c, tower)
     causal = replace(own, causal=True)
     down = Layer(causal, mlp, 3 * width, cross=_crossed(own))
     model = assemble(
@@ -69,6 +72,28 @@ def _t5(c: Fields, activation: str, biases_everywhere: bool) -> Model:
     return replace(model, towers=(tower,))
 
 
+def encodes(c: Fields) -> bool:
+    """Whether the class is the encoder by itself, as diffusion pipelines use it."""
+    classes = c.values.get("architectures")
+    return isinstance(classes, list) and str(classes[:1]).find("EncoderModel") >= 0
+
+
+def _encoder_alone(c: Fields, tower: Tower) -> Model:
+    """An encoder under the table of words, no head."""
+    return Model(
+        name="",
+        architecture=c.text("model_type", default="t5"),
+        d_model=tower.d_model,
+        vocab=c.count("vocab_size"),
+        layers=tower.layers,
+        layer_order=tower.layer_order,
+        tied=True,
+        embedding_extra_params=tower.embedding_params,
+        has_head=False,
+        other_params=tower.other_params,
+    )
+
+
 def _stack(c: Fields, side: str, width: int, bias: str) -> tuple[int, Attention, DenseMlp]:
     """(layers, attention, feed-forward) of one side by the keys that BART and Whisper share."""
     heads = heads_of(c, width, f"{side}_attention_heads")
@@ -79,46 +104,100 @@ def _stack(c: Fields, side: str, width: int, bias: str) -> tuple[int, Attention,
 
 def bart(c: Fields) -> Model:
     """BART: learned positions on both sides (two more than it says), norms over embeddings."""
-    width = c.count("d_model", "hidden_size")
-    positions = (c.count("max_position_embeddings", default=1024) + 2) * width
+    return _bart(c, positions=2, embedding_norms=True, final_norms=False)
+
+
+def mbart(c: Fields) -> Model:
+    """mBART: BART with a norm at the end of each side."""
+    return _bart(c, positions=2, embedding_norms=True, final_norms=True)
+
+
+def marian(c: Fields) -> Model:
+    """Marian: positions by a formula, held in a table that is not trained; no norms but blocks'.
+
+    Raises:
+        InputError: its two sides have vocabularies of their own.
+    """
+    if not c.flag("share_encoder_decoder_embeddings", default=True):
+        raise c.wrong("share_encoder_decoder_embeddings", "true: two tables are not read here")
+    return _bart(c, positions=0, embedding_norms=False, final_norms=False)
+
+
+def pegasus(c: Fields) -> Model:
+    """Pegasus and Blenderbot: Marian's stacks with a norm at the end of each."""
+    return _bart(c, positions=0, embedding_norms=False, final_norms=True)
+
+
+def m2m_100(c: Fields) -> Model:
+    """M2M-100 and NLLB's dense models: positions that no table holds."""
+    return _bart(c, positions=None, embedding_norms=False, final_norms=True)
+
+
+def _bart(c: Fields, positions: int | None, embedding_norms: bool, final_norms: bool) -> Model:
+    """Two stacks by BART's keys over one table.
+
+    Args:
+        positions: rows of each side's table of positions beyond ``max_position_embeddings``;
+            None where there is no such table.
+    """
+    width = c.count("d_model", "hidden_size", default=1024)
+    c = c.having(encoder_layers=12, encoder_ffn_dim=4096, encoder_attention_heads=16)
+    c = c.having(decoder_layers=12, decoder_ffn_dim=4096, decoder_attention_heads=16)
+    table = 0
+    if positions is not None:
+        table = (c.count("max_position_embeddings", default=1024) + positions) * width
+    norms = 2 * width * (embedding_norms + final_norms)
     count, own, mlp = _stack(c, "encoder", width, "qkvo")
     kinds, order = runs([Layer(own, mlp, 4 * width)] * count)
-    tower = Tower(
-        "encoder", width, kinds, order, embedding_params=positions, other_params=2 * width
-    )
+    tower = Tower("encoder", width, kinds, order, embedding_params=table, other_params=norms)
     count, own, mlp = _stack(c, "decoder", width, "qkvo")
     down = Layer(own, mlp, 6 * width, cross=_crossed(own))
     model = assemble(
         c.replaced(hidden_size=width),
         [down] * count,
         tied=c.flag("tie_word_embeddings", default=True),
-        final_norm_params=0,
-        embedding_extra_params=positions,
-        other_params=2 * width,
+        final_norm_params=2 * width * final_norms,
+        embedding_extra_params=table,
+        other_params=2 * width * embedding_norms,
     )
     return replace(model, towers=(tower,))
 
 
-def whisper(c: Fields) -> Model:
-    """Whisper: two convolutions over mel frames, the second of stride 2; no bias on keys."""
-    width = c.count("d_model", "hidden_size")
-    frames = c.count("max_source_positions", default=1500)
-    mels = c.count("num_mel_bins", default=80)
-    count, own, mlp = _stack(c, "encoder", width, "qvo")
-    kinds, order = runs([Layer(own, mlp, 4 * width)] * count)
-    tower = Tower(
-        "encoder",
-        width,
-        kinds,
-        order,
-        tokens=frames,
-        convs=(
-            Conv("conv1", mels, width, 3, 2 * frames, bias_params=width),
-            Conv("conv2", width, width, 3, frames, bias_params=width),
-        ),
-        embedding_params=frames * width,
-        other_params=2 * width,
+def mbart_decoder(c: Fields) -> Model:
+    """mBART's decoder by itself, reading another network's output (Donut)."""
+    return _decoder(c, final_norm=True, learned=True, embedding_norm=True)
+
+
+def trocr(c: Fields) -> Model:
+    """TrOCR's decoder: BART's, its keys and values as wide as what it reads."""
+    learned = c.flag("use_learned_position_embeddings", default=True)
+    normed = c.flag("layernorm_embedding", default=True)
+    return _decoder(c, final_norm=False, learned=learned, embedding_norm=normed)
+
+
+def _decoder(c: Fields, final_norm: bool, learned: bool, embedding_norm: bool) -> Model:
+    """BART's decoder without an encoder of its own."""
+    width = c.count("d_model", "hidden_size", default=1024)
+    c = c.having(decoder_layers=12, decoder_ffn_dim=4096, decoder_attention_heads=16)
+    count, own, mlp = _stack(c, "decoder", width, "qkvo")
+    cross = _crossed(own)
+    if not final_norm:
+        cross = replace(cross, kv_input=c.maybe("cross_attention_hidden_size"))
+    positions = c.count("max_position_embeddings", default=1024 if final_norm else 512) + 2
+    return assemble(
+        c.replaced(hidden_size=width),
+        [Layer(own, mlp, 6 * width, cross=cross)] * count,
+        tied=c.flag("tie_word_embeddings", default=True),
+        final_norm_params=2 * width * final_norm,
+        embedding_extra_params=positions * width * learned,
+        other_params=2 * width * embedding_norm,
     )
+
+
+def whisper(c: Fields) -> Model:
+    """Whisper: an encoder of mel frames, its decoder's positions learned; no bias on keys."""
+    width = c.count("d_model", "hidden_size")
+    tower = whisper_ear(c.replaced(d_model=width), "encoder")
     count, own, mlp = _stack(c, "decoder", width, "qvo")
     down = Layer(own, mlp, 6 * width, cross=_crossed(own))
     model = assemble(

@@ -17,6 +17,7 @@ from chipshift.models.families.decoder import (
     runs,
     stack,
 )
+from chipshift.models.families.joining import alone
 from chipshift.models.families.llama import attention_bias, qwen2
 from chipshift.models.families.moe import mixed, routed
 from chipshift.models.families.vision import patches, stem
@@ -92,6 +93,9 @@ def _kinds(c: Fields, key: str, choices: tuple[str, ...]) -> list[str]:
     return c.names(key, choices, n_layers(c) + extra * longer)[: n_layers(c)]
 
 
+EXPERTS = ("moe_num_experts", "n_routed_experts", "num_local_experts", "num_experts")
+
+
 def step3p5(c: Fields) -> Model:
     """Step-3.5: a gate a head on attention's output; sliding layers may have more heads."""
     c = c.having(
@@ -110,7 +114,9 @@ def step3p5(c: Fields) -> Model:
     )
     experts = routed(
         c,
-        c.count("moe_num_experts", "n_routed_experts", "num_local_experts", default=288),
+        c.count(
+            "moe_num_experts", "n_routed_experts", "num_local_experts", "num_experts", default=288
+        ),
         c.count("moe_top_k", "num_experts_per_tok", default=8),
         c.count("moe_intermediate_size", default=1280),
         shared_width=c.count("share_expert_dim", "share_expert_dims", default=1280),
@@ -148,7 +154,8 @@ def _step_sparse(c: Fields) -> list[bool]:
         return [kind == "sparse" for kind in kinds]
     told = c.values.get("moe_layers_enum")
     if told is None:
-        return [i >= 3 for i in range(n_layers(c))]
+        first = c.count("first_k_dense_replace", default=3, least=0)
+        return [i >= first for i in range(n_layers(c))]
     numbers = c.text("moe_layers_enum").split(",") if isinstance(told, str) else told
     try:
         listed = {int(one) for one in numbers if str(one).strip()}
@@ -159,6 +166,8 @@ def _step_sparse(c: Fields) -> list[bool]:
 
 def step3p7(c: Fields) -> Model:
     """Step-3.7: Step-3.5 behind a tower with scaled residuals and two convolutions that thin it."""
+    if not c.has("text_config", "vision_config"):
+        return alone(c, step3p5(c))
     text, v = step3p5(c.part("text_config")), c.part("vision_config")
     v = v.having(hidden_size=1536, num_hidden_layers=47, num_attention_heads=16)
     width = v.count("width", "hidden_size")

@@ -9,6 +9,7 @@ from dataclasses import replace
 
 from chipshift.models.families.blocks import classic, heads_of, linear
 from chipshift.models.families.decoder import FULL, assemble, d_model, gqa, n_layers, runs
+from chipshift.models.families.joining import alone
 from chipshift.models.families.moe import routed
 from chipshift.models.fields import Fields
 from chipshift.models.model import Conv, DenseMlp, Layer, Model, Projection, Tower
@@ -86,6 +87,8 @@ def _number(c: Fields, sparse: Fields | None, key: str) -> int:
 
 def minimax_m3(c: Fields) -> Model:
     """The whole: a tower over two frames at once, its patches mapped, merged by squares, mapped."""
+    if not c.has("text_config", "vision_config"):
+        return alone(c, minimax_m3_text(c))
     text, v = minimax_m3_text(c.part("text_config")), c.part("vision_config")
     v = v.having(hidden_size=1280, intermediate_size=5120, num_hidden_layers=32)
     width = d_model(v)

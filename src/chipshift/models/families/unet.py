@@ -135,7 +135,6 @@ def unet(c: Fields) -> Model:
     _only_null(
         c,
         "class_embed_type",
-        "num_class_embeds",
         "encoder_hid_dim_type",
         "encoder_hid_dim",
         "dual_cross_attention",
@@ -173,6 +172,7 @@ def unet(c: Fields) -> Model:
         layers=(),
         layer_order=(),
         tied=True,
+        embedding_extra_params=c.count("num_class_embeds", default=0, least=0) * time,
         has_head=False,
         tokens=side * side or None,
         projections=whole.maps,

@@ -5,6 +5,7 @@ Shapes and defaults as transformers 5.24 builds them.
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from dataclasses import replace
 from math import prod
 
@@ -89,6 +90,11 @@ def vit(c: Fields) -> Model:
     )
     if built_as(c) == "Model":
         return as_model(tower, "vit", (linear("pooler", width, width, once=True),))
+    if built_as(c) == "ForMaskedImageModeling":
+        stride = c.count("encoder_stride", default=16, most=10_000)
+        pixels = stride**2 * c.count("num_channels", default=3)
+        tower = replace(tower, other_params=tower.other_params + width)  # the mask's token
+        return as_model(tower, "vit", (linear("decoder", width, pixels),))
     return as_model(tower, "vit", (linear("classifier", width, labels(c), once=True),))
 
 
@@ -190,8 +196,36 @@ def pixtral_tower(c: Fields) -> Tower:
 
 
 def clip_vision(c: Fields) -> Model:
-    """CLIP's vision tower by itself."""
-    return as_model(clip_tower(c), "clip_vision_model", ())
+    """CLIP's vision tower by itself, with its projection where the class says so."""
+    tower = clip_tower(c)
+    maps: tuple[Projection, ...] = ()
+    if projected(c):
+        outputs = c.count("projection_dim", default=512)
+        maps = (linear("visual_projection", tower.d_model, outputs, False, once=True),)
+    return as_model(tower, "clip_vision_model", maps)
+
+
+def projected(c: Fields) -> bool:
+    """Whether the class is one of CLIP's with its projection."""
+    classes = c.values.get("architectures")
+    return isinstance(classes, list) and str(classes[:1]).find("WithProjection") >= 0
+
+
+def clip_text(c: Fields) -> Model:
+    """CLIP's text side by itself, as diffusion pipelines use it."""
+    c = c.having(
+        vocab_size=49_408,
+        hidden_size=512,
+        intermediate_size=2048,
+        num_hidden_layers=12,
+        num_attention_heads=8,
+    )
+    maps: tuple[Projection, ...] = ()
+    if projected(c):
+        outputs = c.count("projection_dim", default=512)
+        maps = (linear("text_projection", c.count("hidden_size"), outputs, False, once=True),)
+    positions = c.count("max_position_embeddings", default=77)
+    return replace(_text(c, positions, True, maps), architecture="clip_text_model")
 
 
 def siglip_vision(c: Fields) -> Model:
@@ -220,8 +254,16 @@ def _text(c: Fields, positions: int, causal: bool, maps: tuple[Projection, ...])
     )
 
 
+def _classifies(c: Fields, kind: str, tower: Callable[[Fields], Tower]) -> Model:
+    """A pair's vision tower under classes of images."""
+    eye = tower(c.part("vision_config") if c.has("vision_config") else replace(c, values={}))
+    return as_model(eye, kind, (linear("classifier", eye.d_model, labels(c), once=True),))
+
+
 def clip(c: Fields) -> Model:
     """CLIP: both towers projected into one space, and a learned temperature."""
+    if built_as(c) == "ForImageClassification":
+        return _classifies(c, "clip", clip_tower)
     shared = c.count("projection_dim", default=512)
     text = c.part("text_config") if c.has("text_config") else replace(c, values={})
     text = text.having(
@@ -242,19 +284,26 @@ def clip(c: Fields) -> Model:
     return replace(model, architecture="clip", towers=(tower,), other_params=1)
 
 
-def siglip(c: Fields) -> Model:
-    """SigLIP: text that sees both ways, a head on each tower, temperature and bias."""
-    text = c.part("text_config") if c.has("text_config") else replace(c, values={})
-    text = text.having(
+def siglip_text(c: Fields) -> Model:
+    """SigLIP's text side by itself: text that sees both ways, and a head."""
+    c = c.having(
         vocab_size=32_000,
         hidden_size=768,
         intermediate_size=3072,
         num_hidden_layers=12,
         num_attention_heads=12,
     )
+    width = c.count("hidden_size")
+    head = linear("head", width, c.count("projection_size", default=width), once=True)
+    positions = c.count("max_position_embeddings", default=64)
+    return replace(_text(c, positions, False, (head,)), architecture="siglip_text_model")
+
+
+def siglip(c: Fields) -> Model:
+    """SigLIP: a head on each tower, temperature and bias."""
+    if built_as(c) == "ForImageClassification":
+        return _classifies(c, "siglip", siglip_tower)
+    text = c.part("text_config") if c.has("text_config") else replace(c, values={})
     image = c.part("vision_config") if c.has("vision_config") else replace(c, values={})
-    width = text.count("hidden_size")
-    head = linear("head", width, text.count("projection_size", default=width), once=True)
-    positions = text.count("max_position_embeddings", default=64)
-    model = _text(text, positions, False, (head,))
+    model = siglip_text(text)
     return replace(model, architecture="siglip", towers=(siglip_tower(image),), other_params=2)
