@@ -324,7 +324,7 @@ def test_llama_factory_of_train_bash_cut_at_1024(tmp_path: Path) -> None:
 
 def test_a_file_whose_name_a_run_would_make_is_shown_as_one(tmp_path: Path) -> None:
     script = (
-        "M=llama2-7b\npython3 MaxText/train.py MaxText/configs/gpu/$(echo $M | sed 's/-/_/g').yml "
+        "M=llama2-7b\npython3 MaxText/train.py MaxText/configs/gpu/$(ls | grep $M).yml "
         "model_name=$M per_device_batch_size=1 ici_fsdp_parallelism=8\n"
     )
     assert "....yml" in matter(job(tmp_path, script, "go.sh"))

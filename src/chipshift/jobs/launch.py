@@ -20,7 +20,7 @@ from chipshift.jobs.settings import Setting, as_integer
 from chipshift.jobs.shell.found import Command, Resolved
 from chipshift.jobs.shell.lex import CLOSE, OPEN
 from chipshift.jobs.shell.loops import UNKNOWN
-from chipshift.jobs.shell.resolve import ARGUMENTS, resolve
+from chipshift.jobs.shell.resolve import ARGUMENTS, DOUBTFUL, resolve
 from chipshift.jobs.shell.values import Environment, Field
 from chipshift.jobs.source import Source
 
@@ -92,6 +92,9 @@ def read_launch(source: Source, context: Context) -> Launch:
         options = _by_node(options_of(words), words)
         if "devices" in options and any(one.plain in ("lightning", "fabric") for one in words[:2]):
             options.setdefault("gpus-per-node", options["devices"])  # lightning run --devices=8
+        submits = bool(words) and words[0].plain.rsplit("/", 1)[-1] in SUBMITTING
+        if submits:  # what is said there goes before the script's own directives
+            launch.options |= {**options, SLURM: Field("", words[0].line)}
         launch.options = {**options, **launch.options}
     for name, value in _included(launch.options).items():
         launch.options.setdefault(name, value)
@@ -138,13 +141,18 @@ def _included(options: Mapping[str, Field]) -> dict[str, Field]:
     return found
 
 
+SUBMITTING = ("sbatch", "salloc")
 LAUNCHERS = (
+    *SUBMITTING,
     *("torchrun", "tune", "srun", "mpirun", "mpiexec", "accelerate", "deepspeed"),
     *("lightning", "fabric", "aprun", "jsrun", "mpiexec.hydra"),
 )
 BY_NODE = ("aprun", "mpirun", "mpiexec", "mpiexec.hydra")
 """Launchers whose ``-N`` is processes a node, where Slurm's is nodes: Open MPI, mpirun(1); Cray,
 aprun(1); HPE, mpiexec(1) and Intel MPI have ``-ppn`` for it, 2024."""
+
+
+_SCRIPT = re.compile(r"\.(?:sh|sbatch|slurm|bash|job|sub|run)$")
 
 
 def launcher_words(command: Command) -> list[Field]:
@@ -159,6 +167,8 @@ def launcher_words(command: Command) -> list[Field]:
             in ("torch.distributed.run", "torch.distributed.launch", "accelerate.commands.launch")
         ):
             launcher = True
+        if at and words[0].plain in SUBMITTING and _SCRIPT.search(plain) and plain[0] != "-":
+            return words[:at]
         if launcher and (plain.endswith(".py") or (plain == "-m" and at and _is_module(words, at))):
             return words[:at]
     return words if launcher else []
@@ -263,6 +273,8 @@ def _say_loops(draft: Draft, launch: Launch) -> None:
         if told == ARGUMENTS:
             why = f"{told}; --set args='...' gives some"
             draft.note(f"arguments (loop of line {line})", "none", why)
+        elif told == DOUBTFUL:
+            draft.note(f"condition of line {line}", "taken as not so", "only a run could tell it")
         elif told == UNKNOWN:
             draft.note(f"loop of line {line}", "left out", f"{told}; --set gives what it sets")
 

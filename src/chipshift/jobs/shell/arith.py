@@ -6,7 +6,7 @@ import re
 from collections.abc import Callable
 
 _TOKEN = re.compile(
-    r"\s*(?:(0[xX][0-9a-fA-F]+|\d+)|\$?\{?([A-Za-z_]\w*)\}?|"
+    r"\s*(?:(0[xX][0-9a-fA-F]+|\d+#[0-9a-zA-Z]+|\d+)|\$?\{?([A-Za-z_]\w*)\}?|"
     r"(\*\*|<<|>>|<=|>=|==|!=|&&|\|\||[-+*/%()<>!~&|^?:,=]))"
 )
 _LEVELS = (
@@ -119,6 +119,8 @@ class _Parser:
             return value
         token = self.peek()
         self.at += 1
+        if based := re.fullmatch(r"(\d{1,2})#([0-9a-zA-Z]{1,16})", token):
+            return _based(int(based.group(1)), based.group(2))
         if re.fullmatch(r"\d+|0[xX][0-9a-fA-F]+", token) and len(token) <= 20:
             octal = len(token) > 1 and token[0] == "0" and set(token) <= set("01234567")
             base = 16 if token[:2] in ("0x", "0X") else 8 if octal else 10
@@ -126,6 +128,14 @@ class _Parser:
         if re.fullmatch(r"[A-Za-z_]\w*", token):
             return self.look_up(token)
         raise Unsure(token or "an expression")
+
+
+def _based(base: int, digits: str) -> int:
+    """``10#08``: digits of a base from 2 to 36."""
+    try:
+        return int(digits, base) if 2 <= base <= 36 else 1 // 0
+    except (ValueError, ZeroDivisionError):
+        raise Unsure(f"{base}#{digits}") from None
 
 
 def _apply(op: str, a: int, b: int) -> int:

@@ -13,7 +13,7 @@ from chipshift.jobs.shell.words import arithmetic, expand, expand_text
 
 def assign(assignment: Assignment, env: Environment) -> None:
     """Set a variable as the assignment says."""
-    name, old = assignment.name, env.variables.get(assignment.name)
+    name, old = assignment.name, env.held(assignment.name)
     if isinstance(assignment.value, tuple):
         elements = [v for word in assignment.value for v in expand(word, env)]
         table = _keyed(elements)
@@ -22,6 +22,8 @@ def assign(assignment: Assignment, env: Environment) -> None:
         env.set(name, table if table is not None else plain)
         return
     value = expand_text(assignment.value, env)
+    if name in env.integers and not value.unknown:
+        value = arithmetic(value.plain, env, value.line)
     if assignment.index:
         _put_element(assignment, value, old, env)
     elif assignment.append and isinstance(old, list):
@@ -35,40 +37,39 @@ def assign(assignment: Assignment, env: Environment) -> None:
         env.set(name, value)
 
 
-def read_into(words: list[Field], node: Simple, env: Environment) -> bool:
-    """``IFS=, read -r A B <<< "1,2"`` and ``read -r -d '' X <<EOF``; whether there is text."""
-    if not node.documents:
-        return False
-    last = node.documents[-1]
-    text = last.text
-    if last.word is not None:
-        text = expand_text(last.word, env).text
-    elif last.expands:
-        text = expand_text(Cursor(text, last.line, file=env.file).document(), env).text
+def read_into(words: list[Field], node: Simple, env: Environment) -> bool | None:
+    """``IFS=, read -r A B <<< "1,2"``, ``read -r -d '' X <<EOF`` and ``while read -r X``.
+
+    Returns:
+        Whether there was something left to read; None where that is not known.
+    """
+    if env.input is None:
+        return None
     options = [word.plain for word in words[1:] if word.plain.startswith("-")]
     names = [word.plain for word in words[1:] if re.fullmatch(r"[A-Za-z_]\w*", word.plain)]
     whole = any("d" in option for option in options)
-    line = Field(text if whole else text.split("\n")[0], last.line)
+    text = env.input.take(whole)
+    line = Field(text or "", env.input.line)
     between = _separator(node, env)
     pieces = [Field(each, line.line) for each in line.text.strip().split(between)]
     if any("a" in option for option in options) and names:
         env.set(names[-1], pieces if between else split(line))
-        return True
+        return text is not None
     parts = (pieces if between else split(line)) if len(names) > 1 else [line]
-    for at, name in enumerate(names):
+    for at, name in enumerate(names or ["REPLY"]):
         rest = parts[at:] if at == len(names) - 1 else parts[at : at + 1]
         joined = (between or " ").join(part.text for part in rest)
-        env.set(name, Field(joined.strip("\n") if whole else joined, line.line))
-    return True
+        env.set(name, Field(joined.strip("\n") if whole else joined.strip(" \t"), line.line))
+    return text is not None
 
 
 def _separator(node: Simple, env: Environment) -> str | None:
-    """The one character of ``IFS=,`` before a command; None for blanks."""
+    """The one character of ``IFS=,`` before a command, or in force; None for blanks."""
+    found = env.between or ""
     for assignment in node.assignments:
         if assignment.name == "IFS" and isinstance(assignment.value, Word):
             found = expand_text(assignment.value, env).plain
-            return found if len(found) == 1 and not found.isspace() else None
-    return None
+    return found if len(found) == 1 and found not in " \n" else None
 
 
 def _put_element(assignment: Assignment, value: Field, old: Value | None, env: Environment) -> None:

@@ -69,3 +69,17 @@ def getopts(words: list[Field], env: Environment) -> bool:
     env.option_at = inside + 1 if rest else 0
     env.set("OPTIND", Field(str(at + 1 + (not rest)), words[0].line))
     return True
+
+
+def forget(words: list[Field], env: Environment) -> None:
+    """``unset X``, and ``unset 'A[1]'``, whose element goes."""
+    for word in words:
+        name = word.plain
+        found = re.fullmatch(r"(\w+)\[(\d{1,6})\]", name)
+        value = env.held(found.group(1)) if found else None
+        if found and isinstance(value, list):
+            at = int(found.group(2))
+            env.set(found.group(1), [*value[:at], *value[at + 1 :]])
+            continue
+        env.variables.pop(name, None)
+        env.exported.pop(name, None)

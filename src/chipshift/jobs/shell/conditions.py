@@ -5,24 +5,28 @@ Files are not looked for: a test of a file's existence is taken as passed.
 
 from __future__ import annotations
 
-import fnmatch
-import re
 from collections.abc import Sequence
 
 from chipshift.jobs.shell.arith import Unsure, evaluate
+from chipshift.jobs.shell.patterns import extended, matches, searched
+from chipshift.jobs.shell.values import Environment, Field
 
-_FILE_TESTS = ("-e", "-f", "-d", "-r", "-w", "-x", "-s", "-L", "-h")
+FILE_TESTS = ("-e", "-f", "-d", "-r", "-w", "-x", "-s", "-L", "-h")
 _NUMERIC = {"-eq": "==", "-ne": "!=", "-lt": "<", "-le": "<=", "-gt": ">", "-ge": ">="}
 
 
-def holds(tokens: Sequence[str]) -> bool:
-    """Whether the condition holds; a form that is not known does not."""
-    return _Condition(list(tokens)).either()
+def holds(tokens: Sequence[str], env: Environment | None = None) -> bool:
+    """Whether the condition holds; a form that is not known does not.
+
+    Args:
+        env: where ``=~`` leaves what its brackets have found.
+    """
+    return _Condition(list(tokens), env).either()
 
 
 class _Condition:
-    def __init__(self, tokens: list[str]) -> None:
-        self.tokens, self.at, self.depth = tokens, 0, 0
+    def __init__(self, tokens: list[str], env: Environment | None) -> None:
+        self.tokens, self.env, self.at, self.depth = tokens, env, 0, 0
 
     def peek(self, ahead: int = 0) -> str | None:
         at = self.at + ahead
@@ -62,10 +66,12 @@ class _Condition:
             assert second is not None
             third = self.peek(2) or ""
             self.at += 3
+            if second == "=~":
+                return _fits(first, third, self.env)
             return _compare(first, second, third)
         if first.startswith("-") and len(first) == 2 and second is not None:
             self.at += 2
-            if first in _FILE_TESTS:
+            if first in FILE_TESTS:
                 return True
             return bool(second) if first in ("-n", "-v") else first == "-z" and not second
         self.at += 1
@@ -74,11 +80,9 @@ class _Condition:
 
 def _compare(left: str, op: str, right: str) -> bool:
     if op in ("=", "=="):
-        return left == right or fnmatch.fnmatchcase(left, right)
+        return left == right or matches(left, right)
     if op == "!=":
-        return left != right and not fnmatch.fnmatchcase(left, right)
-    if op == "=~":
-        return _matches(left, right)
+        return left != right and not matches(left, right)
     if op in ("<", ">"):
         return left < right if op == "<" else left > right
 
@@ -91,11 +95,12 @@ def _compare(left: str, op: str, right: str) -> bool:
         return False
 
 
-def _matches(text: str, pattern: str) -> bool:
-    """Plain alternations and anchors only: a user's regular expression may not run away."""
-    if not re.fullmatch(r"[\w\s.^$|()/:-]*", pattern) or len(text) > 1000:
+def _fits(text: str, pattern: str, env: Environment | None) -> bool:
+    """A regular expression; one that might run away does not fit."""
+    found = searched(extended(pattern), text)
+    if isinstance(found, bool) or found is None:
         return False
-    try:
-        return re.search(pattern, text) is not None
-    except re.error:
-        return False
+    if env is not None:
+        groups = [found.group(), *(group or "" for group in found.groups())]
+        env.set("BASH_REMATCH", [Field(group, 0) for group in groups])
+    return True

@@ -6,7 +6,9 @@ import re
 
 from chipshift.jobs.shell.values import Field
 
-_FORMAT = re.compile(r"%(?P<flags>[-+ 0#]*)(?P<width>\d{0,3})(?:\.\d{1,3})?(?P<kind>[sdifxXqb%])")
+_FORMAT = re.compile(
+    r"%(?P<flags>[-+ 0#]*)(?P<width>\d{0,3})(?:\.(?P<most>\d{1,3}))?(?P<kind>[sdifxXqb%])"
+)
 _ESCAPES = {r"\n": "\n", r"\t": "\t", r"\\": "\\"}
 WIDEST = 200
 """Widest field of a format that is padded to."""
@@ -37,6 +39,8 @@ def _one(match: re.Match[str], arguments: list[Field]) -> str:
         return "%"
     text = arguments.pop(0).text if arguments else ""
     width = min(int(match["width"] or 0), WIDEST)
+    if kind == "s" and match["most"] is not None:
+        text = text[: int(match["most"])]
     if kind in "dixX" and re.fullmatch(r"-?\d{1,18}", text):
         number = int(text)
         text = format(number, kind) if kind in "xX" else str(number)

@@ -28,6 +28,7 @@ class Resolved:
     """What a walk found.
 
     Attributes:
+        skipped: lines of loops and conditions that were not followed, and why.
         written: scripts that it wrote itself and started, for their scheduler's lines.
     """
 

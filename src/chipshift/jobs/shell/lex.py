@@ -22,6 +22,7 @@ _IN_QUOTES = re.compile(r"[^\\\"$`]+")
 _NAME = re.compile(r"[A-Za-z_][A-Za-z0-9_]*|[0-9@*#?$!-]")
 _BRACED = re.compile(r"([#!]?)([A-Za-z_][A-Za-z0-9_]*|[0-9]+|[@*#?$!-])(\[[^\]\n]*\])?")
 _IN_DOCUMENT = re.compile(r"[^$`\\]+")
+_CASE = re.compile(r"(?<![\w$./-])(?:case(?=\s+\S+\s+in\b)|esac)(?![\w=-])")
 _OPS = ("//", "/#", "/%", ":-", ":=", ":+", ":?", "##", "%%", "^^", ",,")
 _META = " \t\n;&|()<>"
 
@@ -197,6 +198,11 @@ class Cursor:
                 return Part("arith", inner, quoted)
         if self.looking_at("$("):
             return Part("command", self.balanced("$(", ")") or "", quoted)
+        if self.looking_at("$["):
+            end = self.text.find("]", self.at)
+            inner = self.text[self.at + 2 : end if end >= 0 else len(self.text)]
+            self.at = end + 1 if end >= 0 else len(self.text)
+            return Part("arith", inner, quoted)
         if self.looking_at("${"):
             return self._braced(self.balanced("${", "}") or "", quoted)
         if self.looking_at("$'"):
@@ -222,17 +228,30 @@ class Cursor:
         if not rest:
             return Part("var", name, quoted, op=prefix, index=index)
         op = next((o for o in _OPS if rest.startswith(o)), rest[0])
-        inside = Cursor(rest[len(op) :], self.line, self.depth + 1, self.file)
-        return Part("var", name, quoted, op=op, argument=inside.whole(quoted), index=index)
+        rest = rest[len(op) :]
+        second: Word | None = None
+        if op in ("/", "//", "/#", "/%"):  # quotes around it all do not make a pattern plain text
+            rest, bar, put = _halves(rest)
+            inside = Cursor(put, self.line, self.depth + 1, self.file)
+            second = inside.whole(quoted) if bar else None
+        inside = Cursor(rest, self.line, self.depth + 1, self.file)
+        argument = inside.whole(quoted and op[0] not in "/%#")
+        return Part("var", name, quoted, op=op, argument=argument, index=index, second=second)
 
     def balanced(self, opening: str, closing: str) -> str | None:
         """Text between brackets, quotes respected; None if they are ``$((`` and not ``))``."""
         start = self.at + len(opening)
         at, depth = start, 0
         pair = {"}": "{", ")": "("}[closing[-1]]
+        cases: list[int] = []  # depths at which a ``case`` stands, whose patterns end in brackets
         while at < len(self.text):
             here = self.text[at]
-            if here == "\\":
+            if here in "ce" and opening == "$(" and (word := _CASE.match(self.text, at)):
+                cases = [*cases, depth] if word.group() == "case" else cases[:-1]
+                at = word.end() - 1
+            elif cases and here == ")" and depth == cases[-1]:
+                pass
+            elif here == "\\":
                 at += 1
             elif here == "'" and closing != "}":
                 end = self.text.find("'", at + 1)
@@ -250,3 +269,24 @@ class Cursor:
         self.at = min(at + len(closing), len(self.text))
         self.line += inner.count("\n")
         return inner
+
+
+def _halves(text: str) -> tuple[str, str, str]:
+    """``pattern/text`` at its first bar that is not escaped, quoted or inside ``${...}``."""
+    depth, quote, at = 0, "", 0
+    while at < len(text):
+        here = text[at]
+        if here == "\\":
+            at += 1
+        elif quote:
+            quote = "" if here == quote else quote
+        elif here in "'\"":
+            quote = here
+        elif here == "{" and at and text[at - 1] == "$":
+            depth += 1
+        elif here == "}" and depth:
+            depth -= 1
+        elif here == "/" and not depth:
+            return text[:at], "/", text[at + 1 :]
+        at += 1
+    return text, "", ""

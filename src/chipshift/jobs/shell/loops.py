@@ -9,7 +9,7 @@ from __future__ import annotations
 from collections.abc import Callable, Iterable
 
 from chipshift.errors import InputError
-from chipshift.jobs.shell.nodes import ForArithmetic, Node, While
+from chipshift.jobs.shell.nodes import Case, Chain, ForArithmetic, If, Node, While
 from chipshift.jobs.shell.values import Environment
 from chipshift.jobs.shell.words import arithmetic
 
@@ -25,11 +25,12 @@ class Leave(Exception):
     Attributes:
         kind: which of them.
         levels: loops still to be left.
+        sure: nothing that only a run could tell led here.
     """
 
-    def __init__(self, kind: str, levels: int = 1) -> None:
+    def __init__(self, kind: str, levels: int = 1, sure: bool = False) -> None:
         super().__init__(kind)
-        self.kind, self.levels = kind, levels
+        self.kind, self.levels, self.sure = kind, levels, sure
 
 
 class TooLong(InputError):
@@ -76,7 +77,7 @@ def walk_while(node: While, run: Run, env: Environment) -> str:
     for count in range(MOST_TURNS):
         held = run(node.condition)
         if held is None:
-            return UNKNOWN if _assigns(node.body) else ""
+            return UNKNOWN if assigns(node.body) else ""
         if held is node.until:
             return ""
         if not turns.turn(node.body):
@@ -86,11 +87,21 @@ def walk_while(node: While, run: Run, env: Environment) -> str:
     return f"a loop of more than {MOST_TURNS} turns"
 
 
-def _assigns(body: tuple[Node, ...]) -> bool:
-    """Whether a loop sets anything: one that waits or sleeps does not."""
-    return any(
-        bool(getattr(one, "assignments", ())) or _assigns(getattr(one, "body", ())) for one in body
-    )
+def assigns(body: Iterable[Node]) -> bool:
+    """Whether commands set anything: a loop that waits or sleeps does not."""
+    return any(bool(getattr(one, "assignments", ())) or assigns(inside(one)) for one in body)
+
+
+def inside(node: Node) -> list[Node]:
+    """The commands that a loop, a group, a condition or a chain holds."""
+    if isinstance(node, If):
+        bodies = [body for _, body in node.branches]
+        return [one for body in (*bodies, node.otherwise) for one in body]
+    if isinstance(node, Case):
+        return [one for _, body, _ in node.branches for one in body]
+    if isinstance(node, Chain):
+        return [one for _, _, commands in node.links for one in commands]
+    return list(getattr(node, "body", ()))
 
 
 def _forever(node: While) -> bool:

@@ -14,7 +14,7 @@ class Part:
         text: literal text, variable name, or the inner text.
         quoted: inside double or single quotes, or escaped: not split, not a pattern.
         op: of a variable: ``:-``, ``%%``, ``[@]``, ``#`` (length), ``!`` (indirect) ...
-        argument: the word after ``op``.
+        argument: the word after ``op``; second: what ``${X/argument/second}`` puts in its place.
         index: text between brackets of ``${A[...]}``.
     """
 
@@ -24,6 +24,7 @@ class Part:
     op: str = ""
     argument: Word | None = None
     index: str = ""
+    second: Word | None = None
 
 
 @dataclass(frozen=True)
@@ -52,23 +53,31 @@ class Assignment:
 
 @dataclass(frozen=True)
 class HereDoc:
-    """A here-document, or the ``word`` of a here-string (``<<< "$X"``)."""
+    """What a command reads: a here-document, the ``word`` of a here-string (``<<< "$X"``), a
+    ``file`` (``< x``), or what ``commands`` print (``< <(seq 3)``).
+    """
 
     text: str
     line: int
     expands: bool
     word: Word | None = None
+    kind: str = "text"
 
 
 @dataclass(frozen=True)
 class Simple:
-    """A command with its arguments; ``documents`` fill when the line's end is reached."""
+    """A command with its arguments; ``documents`` fill when the line's end is reached.
+
+    Attributes:
+        output: the file that it writes; aside: what it prints goes to a file or to the errors.
+    """
 
     words: tuple[Word, ...]
     assignments: tuple[Assignment, ...]
     line: int
     documents: list[HereDoc] = field(default_factory=list)
     output: Word | None = None
+    aside: bool = False
 
 
 @dataclass(frozen=True)
@@ -94,9 +103,20 @@ class If:
 
 
 @dataclass(frozen=True)
+class Redirected:
+    """A loop, a group or a condition with what it reads, or whose printing goes elsewhere."""
+
+    body: tuple[Node, ...]
+    documents: list[HereDoc]
+    aside: bool
+
+
+@dataclass(frozen=True)
 class Case:
+    """Branches end in ``;;``, in ``;&`` (the next body too) or in ``;;&`` (tested on)."""
+
     subject: Word
-    branches: tuple[tuple[tuple[Word, ...], tuple[Node, ...]], ...]
+    branches: tuple[tuple[tuple[Word, ...], tuple[Node, ...], str], ...]
 
 
 @dataclass(frozen=True)
@@ -151,6 +171,7 @@ Node = (
     Simple
     | Arithmetic
     | Group
+    | Redirected
     | If
     | Case
     | For
@@ -173,9 +194,9 @@ def names_set(nodes: tuple[Node, ...]) -> set[str]:
         elif isinstance(node, If):
             left += [*node.otherwise, *(one for _, body in node.branches for one in body)]
         elif isinstance(node, Case):
-            left += [one for _, body in node.branches for one in body]
+            left += [one for _, body, _ in node.branches for one in body]
         elif isinstance(node, Chain):
             left += [one for _, _, commands in node.links for one in commands]
-        elif isinstance(node, Group | For | ForArithmetic | While):
+        elif isinstance(node, Group | Redirected | For | ForArithmetic | While):
             left += node.body
     return found

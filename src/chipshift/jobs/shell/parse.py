@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import re
+from dataclasses import dataclass
 
 from chipshift.errors import InputError
 from chipshift.jobs.shell.lex import DEPTH, Cursor
@@ -19,6 +20,7 @@ from chipshift.jobs.shell.nodes import (
     If,
     Node,
     Part,
+    Redirected,
     Select,
     Simple,
     While,
@@ -62,6 +64,8 @@ def _list(cursor: Cursor, until: tuple[str, ...]) -> list[Node]:
         _skip_separators(cursor)
         if not cursor.here or cursor.here == ")" or cursor.looking_at(";;"):
             break
+        if cursor.looking_at(";&"):
+            break
         keyword = _KEYWORD.match(cursor.text, cursor.at)
         if keyword and (keyword.group(1) in until or not until):
             break
@@ -78,7 +82,7 @@ def _skip_separators(cursor: Cursor) -> None:
         cursor.skip_blanks()
         if cursor.here == "\n":
             cursor.newline()
-        elif cursor.here in (";", "&") and not cursor.looking_at(";;") and cursor.here:
+        elif cursor.here in (";", "&") and not re.match(";[;&]", cursor.text[cursor.at :][:2]):
             cursor.at += 1
         else:
             return
@@ -121,6 +125,24 @@ def _skip_newlines(cursor: Cursor) -> None:
 
 
 def _command(cursor: Cursor) -> Node:
+    """A command, with the redirections after a compound one."""
+    node = _unredirected(cursor)
+    if isinstance(node, Simple | Function | Arithmetic):
+        return node
+    documents: list[HereDoc] = []
+    found = Redirects(documents)
+    some = False
+    while True:
+        cursor.skip_blanks()
+        redirect = _REDIRECT.match(cursor.text, cursor.at)
+        if redirect is None:
+            return Redirected((node,), documents, found.aside) if some else node
+        some = True
+        cursor.at = redirect.end()
+        _redirect(cursor, redirect.group(1), redirect.group(2), found)
+
+
+def _unredirected(cursor: Cursor) -> Node:
     cursor.skip_blanks()
     line = cursor.line
     if cursor.looking_at("(("):
@@ -154,7 +176,8 @@ def _function(cursor: Cursor, name: str) -> Node:
     _skip_newlines(cursor)
     if cursor.here in "{(" and cursor.here:
         body = _command(cursor)
-        return Function(name, body.body if isinstance(body, Group) else (body,))
+        braces = isinstance(body, Group) and not body.apart
+        return Function(name, body.body if isinstance(body, Group) and braces else (body,))
     return Function(name, ())
 
 
@@ -221,10 +244,8 @@ def _case(cursor: Cursor) -> Node:
         if not _take(cursor, ")"):
             cursor.at += 1
         body = tuple(_list(cursor, ("esac",)))
-        branches.append((tuple(patterns), body))
-        for end in (";;&", ";;", ";&"):
-            if _take(cursor, end):
-                break
+        ends = next((end for end in (";;&", ";;", ";&") if _take(cursor, end)), ";;")
+        branches.append((tuple(patterns), body, ends))
     return Case(subject, tuple(branches))
 
 
@@ -272,12 +293,14 @@ def _take(cursor: Cursor, token: str) -> bool:
 def _simple(cursor: Cursor) -> Simple:
     words: list[Word] = []
     assignments: list[Assignment] = []
-    documents: list[HereDoc] = []
-    output: Word | None = None
+    found = Redirects([])
     line, in_test = cursor.line, False
     while True:
         cursor.skip_blanks()
         here = cursor.here
+        if in_test and words[-1].literal == "=~" and here not in ("", "\n"):
+            words.append(_pattern(cursor))
+            continue
         if in_test and here in ("&", "|", "(", ")", "<", ">"):
             token = cursor.text[cursor.at : cursor.at + 2] if here in "&|" else here
             words.append(_literal(token, cursor.line))
@@ -291,7 +314,7 @@ def _simple(cursor: Cursor) -> Simple:
         redirect = _REDIRECT.match(cursor.text, cursor.at)
         if redirect:
             cursor.at = redirect.end()
-            output = _redirect(cursor, redirect.group(2), documents, output)
+            _redirect(cursor, redirect.group(1), redirect.group(2), found)
             continue
         if here == "&":
             break
@@ -308,7 +331,22 @@ def _simple(cursor: Cursor) -> Simple:
             continue
         words.append(word)
         in_test = (in_test or (len(words) == 1 and word.literal == "[[")) and word.literal != "]]"
-    return Simple(tuple(words), tuple(assignments), line, documents, output)
+    return Simple(
+        tuple(words), tuple(assignments), line, found.documents, found.output, found.aside
+    )
+
+
+def _pattern(cursor: Cursor) -> Word:
+    """A regular expression after ``=~``: brackets and bars are its own, up to a blank."""
+    parts: list[Part] = []
+    line = cursor.line
+    while cursor.here and cursor.here not in " \t\n":
+        if cursor.here in "()|<>&;":
+            parts.append(Part("text", cursor.here))
+            cursor.at += 1
+        else:
+            parts += cursor.word().parts
+    return Word(tuple(parts), line)
 
 
 def _literal(text: str, line: int) -> Word:
@@ -336,19 +374,35 @@ def _assignment(cursor: Cursor, match: re.Match[str]) -> Assignment:
     return Assignment(name, tuple(elements), line, append, index)
 
 
-def _redirect(
-    cursor: Cursor, op: str, documents: list[HereDoc], output: Word | None
-) -> Word | None:
+@dataclass
+class Redirects:
+    """Where a command reads, and where what it prints goes."""
+
+    documents: list[HereDoc]
+    output: Word | None = None
+    aside: bool = False
+
+
+def _redirect(cursor: Cursor, stream: str, op: str, found: Redirects) -> None:
+    """One redirection, past its ``op``; only what is read and what is printed is kept."""
     cursor.skip_blanks()
+    line = cursor.line
+    if op in "<>" and cursor.looking_at(f"{op}("):
+        cursor.at += 1
     if cursor.here == "(":  # process substitution
-        cursor.balanced("(", ")")
-        return output
+        inner = cursor.balanced("(", ")") or ""
+        if op == "<" and stream in ("", "0"):
+            found.documents.append(HereDoc(inner, line, False, None, "commands"))
+        return
     target = cursor.word()
     if op in ("<<", "<<-"):
         expands = not any(part.quoted for part in target.parts)
-        cursor.pending.append((target.literal or "", expands, op == "<<-", documents))
-        return output
-    if op == "<<<":
-        documents.append(HereDoc(target.literal or "", target.line, False, target))
-        return output
-    return target if op in (">", ">>", ">|") and output is None else output
+        cursor.pending.append((target.literal or "", expands, op == "<<-", found.documents))
+    elif op == "<<<":
+        found.documents.append(HereDoc(target.literal or "", line, False, target, "word"))
+    elif op == "<" and stream in ("", "0"):
+        found.documents.append(HereDoc("", line, False, target, "file"))
+    elif op in (">", ">>", ">|", ">&") and stream in ("", "1", "&"):
+        found.aside = True
+        if op != ">&":
+            found.output = found.output or target

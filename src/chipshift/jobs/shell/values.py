@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import re
+from collections.abc import Callable
 from dataclasses import dataclass, field
 
 from chipshift.errors import InputError
@@ -74,6 +75,27 @@ class Keyed(list[Field]):
 
 
 Value = Field | list[Field]
+BLANKS = " \t\n"
+"""``IFS`` where a script leaves it alone."""
+
+
+@dataclass
+class Input:
+    """A text that is read line by line."""
+
+    text: str
+    line: int
+    at: int = 0
+
+    def take(self, whole: bool = False) -> str | None:
+        """The next line, or all that is left; None at the end."""
+        if self.at >= len(self.text):
+            return None
+        end = len(self.text) if whole else self.text.find("\n", self.at)
+        end = len(self.text) if end < 0 else end
+        taken = self.text[self.at : end]
+        self.at = end + 1
+        return taken
 
 
 @dataclass
@@ -93,6 +115,12 @@ class Environment:
         given: texts of files given beside the script, by base name; queried: those that yq or jq
             looked into.
         option_at: letters of a word ``-abc`` that ``getopts`` is through with.
+        references: names that stand for others (``local -n``); integers: those that are numbers.
+        given_none: the script's own arguments are looked at, and none is given.
+        doubts: looks at what only a run could tell, or what the launch may well set otherwise.
+        status: the last command's success.
+        input: what is there to read, as far as it is known.
+        capture: what commands print, by their text and line; None where it is not known.
     """
 
     fixed: dict[str, str]
@@ -110,11 +138,23 @@ class Environment:
     file: str = ""
     given: dict[str, str] = field(default_factory=dict)
     queried: set[str] = field(default_factory=set)
+    references: dict[str, str] = field(default_factory=dict)
+    integers: set[str] = field(default_factory=set)
+    given_none: bool = False
+    doubts: int = 0
+    status: bool | None = True
+    input: Input | None = None
+    capture: Callable[[str, int], Field | None] = lambda text, line: None
 
     def get(self, name: str) -> Value | None:
+        name = self.references.get(name, name)
         if name in self.fixed:
             self.used_fixed.add(name)
             return Field(self.fixed[name], 0)
+        if self.given_none and (name in ("@", "*", "#") or name.isdecimal()):
+            self.doubts += 1
+        if name == "IFS" and name not in self.variables:
+            return Field(BLANKS, 0)
         if name.isdecimal() and (number := int(name[:6])) > 0:  # ${00} is $0, the script's name
             return self.positional[number - 1] if number <= len(self.positional) else None
         if name in ("@", "*"):
@@ -123,8 +163,18 @@ class Environment:
             return Field(str(len(self.positional)), 0)
         return self.variables.get(name)
 
+    def held(self, name: str) -> Value | None:
+        """What the script itself has assigned, whatever ``--set`` says."""
+        return self.variables.get(self.references.get(name, name))
+
     def set(self, name: str, value: Value) -> None:
-        self.variables[name] = value
+        self.variables[self.references.get(name, name)] = value
+
+    @property
+    def between(self) -> str | None:
+        """The characters of ``IFS`` that words are split at; None for blanks."""
+        own = self.variables.get("IFS")
+        return own.plain if isinstance(own, Field) and own.plain != BLANKS else None
 
     def spend(self, text: str, line: int) -> str:
         """The text, counted.
@@ -138,8 +188,14 @@ class Environment:
         return text
 
 
-def split(value: Field) -> list[Field]:
-    """A value's words with the line each stands on, as an unquoted expansion splits it."""
+def split(value: Field, between: str | None = None) -> list[Field]:
+    """A value's words with the line each stands on, as an unquoted expansion splits it.
+
+    Args:
+        between: the characters of ``IFS``; None for blanks.
+    """
+    if between is not None:
+        return _split_at(value, between)
     if not _GAP.search(value.text):
         return [value] if value.text else []
     found: list[Field] = []
@@ -152,6 +208,20 @@ def split(value: Field) -> list[Field]:
     if at < len(value.text):
         found.append(Field(value.text[at:], line, value.soft))
     return found
+
+
+def _split_at(value: Field, between: str) -> list[Field]:
+    """Words between the characters of ``IFS``; an empty one splits nothing."""
+    text = value.plain
+    if not between:
+        return [Field(text, value.line, value.soft)] if text else []
+    blank = "".join(character for character in between if character.isspace())
+    cut = text.strip(blank) if blank else text
+    pattern = f"[{re.escape(blank)}]*[{re.escape(between)}][{re.escape(blank)}]*" if blank else ""
+    pieces = re.split(pattern or f"[{re.escape(between)}]", cut) if cut else []
+    if pieces and not pieces[-1]:
+        pieces.pop()
+    return [Field(piece, value.line, value.soft) for piece in pieces]
 
 
 def unresolved(what: str, line: int) -> Field:

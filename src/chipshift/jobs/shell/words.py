@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import fnmatch
 import re
 
 from chipshift.errors import InputError
@@ -11,6 +10,7 @@ from chipshift.jobs.shell.formats import formatted
 from chipshift.jobs.shell.lex import CONTINUED, OPEN, Cursor
 from chipshift.jobs.shell.nodes import Part, Word
 from chipshift.jobs.shell.outputs import CHOSEN, COUNTED, HOSTS, braces, host_lines, hosts, printed
+from chipshift.jobs.shell.patterns import literally, replaced, trimmed
 from chipshift.jobs.shell.queries import QUERY, queried
 from chipshift.jobs.shell.values import (
     MOST_TEXT,
@@ -61,11 +61,12 @@ def expand(word: Word, env: Environment, depth: int = 0) -> list[Field]:
             continue
         value = part_value(part, env, line, depth)
         if isinstance(value, Field):
-            pieces = [value] if part.quoted else split(value)
+            pieces = [value] if part.quoted else split(value, env.between)
             whole = not part.quoted
         else:
             whole = not part.quoted
-            pieces = value if part.quoted else [p for v in value for p in split(v)]
+            pieces = value if part.quoted else [p for v in value for p in split(v, env.between)]
+        pieces = [_unprotected(piece) for piece in pieces]
         for count, piece in enumerate(pieces):
             if count:
                 close()
@@ -89,7 +90,7 @@ def expand_text(word: Word, env: Environment, depth: int = 0) -> Field:
             line += part.text.count("\n") + part.text.count(CONTINUED)
             continue
         value = part_value(part, env, line, depth)
-        pieces = [value] if isinstance(value, Field) else value
+        pieces = [_unprotected(v) for v in ([value] if isinstance(value, Field) else value)]
         if not text.strip(CONTINUED + " \n") and pieces:
             first = pieces[0].line or first
         text += " ".join(piece.text for piece in pieces)
@@ -98,6 +99,29 @@ def expand_text(word: Word, env: Environment, depth: int = 0) -> Field:
             raise InputError(f"{env.file}:{word.line}: a value grows past {MOST_TEXT} characters")
     first = word.line if "\n" in text or CONTINUED in text else first
     return Field(env.spend(text, word.line), first, soft)
+
+
+def expand_pattern(word: Word, env: Environment, depth: int = 0) -> Field:
+    """A word as a pattern: what stands in quotes stands for itself."""
+    text = ""
+    for part in word.parts:
+        piece = part.text
+        if part.kind != "text":
+            value = part_value(part, env, word.line, depth)
+            piece = " ".join(f.text for f in ([value] if isinstance(value, Field) else value))
+        text += literally(piece) if part.quoted else piece
+    return Field(env.spend(text, word.line), word.line)
+
+
+_PROTECTED = str.maketrans(" \t\n", "\ue003\ue004\ue005")
+_BARE = str.maketrans("\ue003\ue004\ue005", " \t\n")
+
+
+def _unprotected(piece: Field) -> Field:
+    """Blanks that stood in quotes inside an expansion, as blanks again."""
+    if not re.search("[\ue003-\ue005]", piece.text):
+        return piece
+    return Field(piece.text.translate(_BARE), piece.line, piece.soft)
 
 
 def part_value(part: Part, env: Environment, line: int, depth: int) -> Value:
@@ -145,8 +169,13 @@ def _by_commas(text: str) -> list[str]:
     return text.split(",")
 
 
+_ELEMENT = re.compile(r"(?<![\w{$#!])([A-Za-z_]\w*)\[([^\[\]]+)\]")
+
+
 def _computed(text: str, env: Environment, line: int, depth: int) -> Field:
     soft = False
+    if "[" in text and _ELEMENT.search(text):  # ``A[i] * 2``
+        text = _ELEMENT.sub(lambda match: f"${{{match.group()}}}", text)
 
     def look_up(name: str) -> int:
         nonlocal soft
@@ -165,7 +194,8 @@ def _computed(text: str, env: Environment, line: int, depth: int) -> Field:
     def look_once(name: str) -> int:
         raise Unsure(name)
 
-    if "$" in text and not re.fullmatch(r"(?:[^$]|\$\{?[A-Za-z_]\w*\}?)*", text):
+    simple = re.fullmatch(r"(?:[^$#]|\$[A-Za-z_]\w*|\$\{[A-Za-z_]\w*\})*", text)
+    if ("$" in text or "#" in text) and not simple:
         inner = expand_text(Cursor(text, line, file=env.file).whole(True), env, depth + 1)
         if inner.unknown:
             return unresolved(inner.unknown[0], line)
@@ -193,7 +223,8 @@ def _substitution(text: str, env: Environment, line: int, depth: int) -> Field:
         return expand_text(cursor.whole(False), env, depth + 1)
 
     if match := re.fullmatch(r"printf[ \t]+([^|;&<>\n]+)", stripped):
-        return formatted(_words_of(match.group(1), env, line, depth), line)
+        made = formatted(_words_of(match.group(1), env, line, depth), line)
+        return Field(made.text.rstrip("\n"), line, made.soft)
     if match := re.fullmatch(r"echo[ \t]+(?:-n[ \t]+)?([^|;&<>\n]+)", stripped):
         return inner(match.group(1))
     if match := _WRITTEN.fullmatch(stripped):
@@ -224,7 +255,8 @@ def _substitution(text: str, env: Environment, line: int, depth: int) -> Field:
             return Field(told, line)
     if re.match(r"scontrol[ \t]+show[ \t]+hostnames?\b", stripped):
         return hosts(stripped, env, line)
-    return host_lines(stripped, env, line) or unresolved(f"({stripped[:78]})", line)
+    known = host_lines(stripped, env, line) or env.capture(text, line)
+    return known if known is not None else unresolved(f"({stripped[:78]})", line)
 
 
 def _words_of(text: str, env: Environment, line: int, depth: int) -> list[Field]:
@@ -262,13 +294,15 @@ def _variable(part: Part, env: Environment, line: int, depth: int) -> Value:
     if value is None:
         if name in ("@", "*") or part.index in ("@", "*"):
             return []
-        if name in ("$", "?", "-", "#"):
+        if name == "?":
+            return Field("1" if env.status is False else "0", line)
+        if name in ("$", "-", "#"):
             return Field("0", line)
         return Field("", line) if name in env.passed else unresolved(name, line)
     if op == "#" and part.argument is None:
         return Field(str(len(value.plain)), line, value.soft)
     if op and part.argument is not None:
-        return _edited(value, op, part.argument, env, depth)
+        return _edited(value, part, env, depth)
     return value
 
 
@@ -288,17 +322,22 @@ def _array(value: list[Field], part: Part, env: Environment, line: int, depth: i
         if part.op == ":" and part.argument is not None:
             value = _sliced(value, expand_text(part.argument, env, depth + 1).plain, part.text)
         elif part.op and part.argument is not None and part.op[:1] in "/%#^,":
-            value = [_edited(each, part.op, part.argument, env, depth) for each in value]
+            value = [_edited(each, part, env, depth) for each in value]
         elif part.op.lstrip(":") in ("-", "=", "+") and part.argument is not None:
             if bool(value) is (part.op[-1] == "+"):
                 return expand_text(part.argument, env, depth + 1)
             value = [] if part.op[-1] == "+" else value
         if part.quoted and (part.index == "*" or part.text == "*"):
-            return Field(" ".join(f.text for f in value), line)
+            between = env.between
+            joint = " " if between is None else between[:1]
+            return Field(joint.join(f.text for f in value), line)
         return value
     one = _element(value, part, env, line)
+    if part.op.lstrip(":") in ("-", "=", "+", "?") and part.argument is not None:
+        missing = not one.plain if part.op.startswith(":") or one.line == NOWHERE else False
+        return _defaulted(part, part.op[-1], None if missing else one, part.text, env, line, depth)
     if part.op and part.argument is not None and part.op[:1] in "/%#^,:":
-        return _edited(one, part.op, part.argument, env, depth)
+        return _edited(one, part, env, depth)
     return one
 
 
@@ -316,10 +355,14 @@ def _element(value: list[Field], part: Part, env: Environment, line: int) -> Fie
     if isinstance(value, Keyed):
         name = expand_text(Cursor(part.index, line, file=env.file).whole(True), env).plain
         name = name.strip("'\"")
-        return value[value.names.index(name)] if name in value.names else Field("", line)
+        return value[value.names.index(name)] if name in value.names else Field("", NOWHERE)
     at = arithmetic(part.index or "0", env, line).plain
     index = int(at) if re.fullmatch(r"-?\d{1,6}", at) else 0
-    return value[index] if -len(value) <= index < len(value) else Field("", line)
+    return value[index] if -len(value) <= index < len(value) else Field("", NOWHERE)
+
+
+NOWHERE = -1
+"""The line of an element that an array does not have."""
 
 
 def _defaulted(
@@ -333,57 +376,50 @@ def _defaulted(
     if op == "?":
         return unresolved(name, line)
     default = expand_text(argument, env, depth + 1)
-    soft = Field(default.text, default.line, True)
     if op == "=":
-        env.set(name, soft)
-    return soft
+        env.set(name, Field(default.text, default.line, True))
+    elif not part.quoted and any(one.quoted and one.text for one in argument.parts):
+        default = _apart(argument, env, depth)
+    return Field(default.text, default.line, True)
 
 
-def _edited(value: Field, op: str, argument: Word, env: Environment, depth: int) -> Field:
+def _apart(argument: Word, env: Environment, depth: int) -> Field:
+    """``${X:-"a b" c}`` unquoted: the blanks in its quotes do not split it."""
+    text = ""
+    for one in argument.parts:
+        piece = expand_text(Word((one,), argument.line), env, depth + 1).text
+        text += piece.translate(_PROTECTED) if one.quoted else piece
+    return Field(text, argument.line)
+
+
+def _edited(value: Field, part: Part, env: Environment, depth: int) -> Field:
     """``${X%pattern}`` and its relatives."""
-    text = value.plain
-    pattern = expand_text(argument, env, depth + 1).plain
+    text, op = value.plain, part.op
+    argument = part.argument or Word((), value.line)
+    pattern = expand_pattern(argument, env, depth + 1).plain
     if OPEN in pattern or OPEN in text:
         return value
     if op in ("%", "%%", "#", "##"):
-        return Field(_trimmed(text, op, pattern), value.line, value.soft)
-    if op in ("/", "//"):
-        old, _, new = pattern.partition("/")
-        if old and not set(old) & set("*?["):
-            grown = len(text) + text.count(old) * (len(new) - len(old))
-            if grown > MOST_TEXT and op == "//":
-                raise InputError(
-                    f"{env.file}:{argument.line}: a value grows past {MOST_TEXT} characters"
-                )
-            return Field(text.replace(old, new, 1 if op == "/" else -1), value.line, value.soft)
-    if op in ("/#", "/%"):
-        old, _, new = pattern.partition("/")
-        if op == "/#" and text.startswith(old):
-            text = new + text[len(old) :]
-        elif op == "/%" and text.endswith(old):
-            text = text[: len(text) - len(old)] + new
-        return Field(text, value.line, value.soft)
+        return Field(trimmed(text, op, pattern), value.line, value.soft)
+    if op in ("/", "//", "/#", "/%"):
+        put = expand_text(part.second, env, depth + 1).text if part.second else ""
+        made = replaced(text, op, pattern, put, MOST_TEXT)
+        if made is None:
+            raise InputError(
+                f"{env.file}:{argument.line}: a value grows past {MOST_TEXT} characters"
+            )
+        return Field(made, value.line, value.soft)
+    pattern = expand_text(argument, env, depth + 1).plain
     if op in ("^^", ",,"):
         return Field(text.upper() if op == "^^" else text.lower(), value.line, value.soft)
     if op in ("^", ","):
         first = text[:1].upper() if op == "^" else text[:1].lower()
         return Field(first + text[1:], value.line, value.soft)
     if op == ":":
-        numbers = re.fullmatch(r"\s*(-?\d{1,6})(?::(\d{1,6}))?\s*", pattern)
-        if numbers:
-            start = int(numbers.group(1))
-            length = int(numbers.group(2)) if numbers.group(2) else None
-            piece = text[start:] if length is None else text[start:][:length]
+        bounds = [arithmetic(one, env, value.line, depth + 1).plain for one in pattern.split(":")]
+        if 1 <= len(bounds) <= 2 and all(re.fullmatch(r"-?\d{1,6}", one) for one in bounds):
+            piece = text[int(bounds[0]) :]
+            if len(bounds) == 2:
+                piece = piece[: int(bounds[1])]
             return Field(piece, value.line, value.soft)
     return value
-
-
-def _trimmed(text: str, op: str, pattern: str) -> str:
-    if len(text) > 4096 or len(pattern) > 256:
-        return text
-    cuts = range(len(text) + 1)
-    if op[0] == "#":
-        order = cuts if op == "#" else reversed(cuts)
-        return next((text[c:] for c in order if fnmatch.fnmatchcase(text[:c], pattern)), text)
-    order = reversed(cuts) if op == "%" else cuts
-    return next((text[:c] for c in order if fnmatch.fnmatchcase(text[c:], pattern)), text)
