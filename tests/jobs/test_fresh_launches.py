@@ -290,3 +290,69 @@ def test_nemos_launcher_names_the_file_that_it_trains(tmp_path: Path) -> None:
     text = "#!/bin/bash\npython3 main.py stages=[training] training=gpt3/5b training.trainer.x=1\n"
     with pytest.raises(InputError, match=r"5b.yaml, which it names, beside it"):
         job(tmp_path, {"a.sh": text})
+
+
+SED = f"""#!/bin/bash
+stage=2
+config="ds_gbs64.json"
+sed "s/GBSIZE/64/" ds_TEMPLATE.json \\
+  | sed "s/ZERO_STAGE/${{stage}}/" \\
+  > ${{config}}
+{GPT} --deepspeed --deepspeed_config ${{config}} --zero-stage 1
+"""
+TEMPLATE = '{"train_batch_size": GBSIZE, "zero_optimization": {"stage": ZERO_STAGE}}'
+
+
+def test_a_deepspeed_file_that_sed_makes_of_a_template(tmp_path: Path) -> None:
+    read = job(tmp_path, {"a.sh": SED, "ds_TEMPLATE.json": TEMPLATE})
+    assert (plan(read).optimizer_sharding, read.sequences_per_step.value) == ("zero2", 64)
+    assert "ds_gbs64.json" in mattering(job(tmp_path, {"b.sh": SED}))
+
+
+def test_what_is_made_before_the_recipe_lies_over_it_where_it_is_put_in(tmp_path: Path) -> None:
+    text = """
+import nemo_run as run
+from nemo.collections import llm
+data = run.Config(Own, seq_length=1024, micro_batch_size=2, global_batch_size=8)
+data.global_batch_size = 16
+recipe = llm.llama3_8b.finetune_recipe(num_nodes=1, num_gpus_per_node=8, peft_scheme="none")
+recipe.data = data
+"""
+    read = job(tmp_path, {"a.py": text})
+    assert (read.seq_len.value, plan(read).microbatch, read.sequences_per_step.value) == (
+        *(1024, 2, 16),
+    )
+
+
+def test_places_without_a_layer(tmp_path: Path) -> None:
+    # 8 places over pp 2 × 2 virtual stages are 2 each; 1 and 7 are empty
+    own = "--pipeline-model-parallel-size 2 --num-layers-per-virtual-pipeline-stage 2"
+    read = job(tmp_path, {"a.sh": f"#!/bin/bash\n{GPT} {own} --noop-layers 1,7\n"})
+    assert (read.model.n_layers, plan(read).vpp) == (6, 2)
+    assert plan(read).stage_layers == (1, 2, 2, 1)
+
+
+def test_a_forks_accumulation_of_gradients(tmp_path: Path) -> None:
+    text = (TOML % "8B").replace("[training]", "[training]\ngradient_accumulation_steps = 4")
+    run = "#!/bin/bash\ntorchrun --nproc_per_node 8 --nnodes 1 train.py --job.config_file a.toml\n"
+    read = job(tmp_path, {"run.sh": run, "a.toml": text})
+    assert read.sequences_per_step.value == 8 * 2 * 4
+
+
+def test_a_script_that_is_started_and_not_given_is_named(tmp_path: Path) -> None:
+    with pytest.raises(InputError, match=r"train_llama\.sh, which it names, beside it"):
+        job(tmp_path, {"a.sh": "#!/bin/bash\nSIZE=70B\nbash train_llama.sh $SIZE bf16\n"})
+
+
+def test_the_fsdp2_trainer_of_mindspeed_is_not_taken_for_another(tmp_path: Path) -> None:
+    text = "model: {model_id: x}\nparallel:\n  fsdp_modules: [a]\ndata:\n  cutoff_len: 4096\n"
+    with pytest.raises(InputError, match="MindSpeed-LLM's FSDP2 trainer"):
+        job(tmp_path, {"a.yaml": text}, model="qwen3-8b")
+
+
+def test_gpt2s_own_vocabulary_goes_before_that_of_a_model_of_the_same_shape(tmp_path: Path) -> None:
+    # OPT 13B's shape, whose 50272 rows it would take; 50257 padded to a multiple of 128
+    text = GPT.replace("--num-layers 8 --hidden-size 1024 --num-attention-heads 16", "")
+    text = text.replace("--vocab-size 32000", "--vocab-file /data/gpt2-vocab.json --merge-file m")
+    own = "--num-layers 40 --hidden-size 5120 --num-attention-heads 40"
+    assert job(tmp_path, {"a.sh": f"#!/bin/bash\n{text} {own}\n"}).model.vocab == 393 * 128

@@ -96,6 +96,7 @@ FOREIGN: tuple[tuple[str, tuple[frozenset[str], ...]], ...] = (
     ),
     ("StripedHyena (Evo 2)", (frozenset({"hyena_filter_groups"}), frozenset({"hcl_layer_idxs"}))),
     ("NxD Training (AWS Neuron)", (frozenset({"trainer", "distributed_strategy"}),)),
+    ("MindSpeed-LLM's FSDP2 trainer", (frozenset({"fsdp_modules", "parallel"}),)),
     ("mergekit", (frozenset({"merge_method"}),)),
     (
         "Fast-LLM",

@@ -286,7 +286,7 @@ class Sheet:
                 continue
             why = f"not a key {framework} documents that bears on time or memory"
             matters = unknown_matters or bears(key, setting.value)
-            if own is not None and key not in own:
+            if own is not None and key not in own and f"no-{key}" not in own:
                 matters = matters or may_bear(key, setting.value)
             if matters:
                 why = f"not known as a key of {framework}: what it changes is not in the numbers"

@@ -218,6 +218,20 @@ def _assign(walk: Walk, frame: _Frame, targets: list[ast.expr], node: ast.expr) 
                 _put(walk, frame, dotted(one), part, node)
         else:
             _put(walk, frame, dotted(target) or item(target, frame.names), value, node)
+            if isinstance(node, ast.Name) and "." in dotted(target):
+                _bind_made(walk, node.id, dotted(target))
+
+
+def _bind_made(walk: Walk, name: str, path: str) -> None:
+    """``recipe.data = data``: what was made and set before it lies over the recipe's from here."""
+    made = [
+        at for at, one in enumerate(walk.events) if isinstance(one, Called) and one.into == name
+    ]
+    for event in walk.events[made[-1] :] if made else ():
+        if isinstance(event, Called) and event.into == name:
+            walk.events.append(replace(event, into=path))
+        elif isinstance(event, Assigned) and event.path.startswith(f"{name}."):
+            walk.events.append(Assigned(path + event.path[len(name) :], event.setting))
 
 
 def _put(walk: Walk, frame: _Frame, path: str, value: Any, node: ast.AST) -> None:

@@ -115,4 +115,4 @@ def _file_of(path: str, context: Context, files: dict[str, str]) -> Source | Non
     """A DeepSpeed file, given beside the script or written by it."""
     base = path.rsplit("/", 1)[-1]
     source = context.neighbour(path)
-    return Source(base, files[base]) if source is None and base in files else source
+    return Source(base, files[base]) if base in files else source

@@ -12,6 +12,7 @@ from dataclasses import replace
 from chipshift.errors import InputError
 from chipshift.jobs.job import Given
 from chipshift.jobs.near_value import near_text
+from chipshift.jobs.readers.megatron_stages import noop_layers
 from chipshift.jobs.readers.megatron_values import values
 from chipshift.jobs.settings import Sheet, wrong
 from chipshift.jobs.twin import twin
@@ -66,7 +67,9 @@ def build(sheet: Sheet) -> Given[Model]:
     dense = DenseMlp(width, 3 if gated else 2, _mlp_bias(width, hidden.value, gated) if bias else 0)
     sparse = _experts(sheet, hidden.value, width, gated, bias)
     kinds = _kinds(sheet, layers.value, sparse is not None)
-    order, runs = _order([*zip(kinds, _windowed(sheet, attention, layers.value), strict=True)])
+    each = [*zip(kinds, _windowed(sheet, attention, layers.value), strict=True)]
+    empty = noop_layers(sheet)
+    order, runs = _order([one for at, one in enumerate(each) if at not in empty] or each)
     whole = replace(attention, window=None)
     made = tuple(
         (Layer(attention if near else whole, sparse if moe and sparse else dense, 2 * norm_params),
@@ -320,9 +323,15 @@ def _with_vocabulary(sheet: Sheet, model: Model) -> Model:
     elif tokenizer and (size := _vocabulary_of(str(tokenizer[1].value))):
         vocab = size
         sheet.draft.note("vocabulary", size, f"that of the tokenizer {tokenizer[1].value}")
+    elif _of_gpt2(sheet):
+        vocab = TOKENIZERS["gpt2bpetokenizer"]
+        sheet.draft.note("vocabulary", vocab, "GPT-2's, --vocab-file being given")
     elif alike is not None:
         vocab = alike.vocab
-        sheet.draft.note("vocabulary", vocab, f"that of {alike.name}, the model of this shape")
+        why = f"that of {alike.name}, the model of this shape"
+        if tokenizer is not None and isinstance(tokenizer[1].value, str):
+            why += f"; {tokenizer[1].value} may have another (--set vocab-size=N)"
+        sheet.draft.note("vocabulary", vocab, why)
     elif kind and str(kind[1].value).lower() in TOKENIZERS:
         vocab = TOKENIZERS[str(kind[1].value).lower()]
         sheet.draft.note("vocabulary", vocab, f"that of {kind[1].value}")
@@ -356,6 +365,13 @@ def _patched(sheet: Sheet) -> int | None:
         return None
     sheet.record(*kind, "vocabulary")
     return PATCHED[str(kind[1].value)] + more.value
+
+
+def _of_gpt2(sheet: Sheet) -> bool:
+    """``--vocab-file gpt2-vocab.json``, with its own tokenizer or with none named."""
+    file, kind = sheet.settings.get("vocab-file"), sheet.settings.get("tokenizer-type")
+    own = kind is None or str(kind.value).lower() == "gpt2bpetokenizer"
+    return own and file is not None and "gpt2" in str(file.value).rsplit("/", 1)[-1].lower()
 
 
 def _vocabulary_of(tokenizer: str) -> int | None:

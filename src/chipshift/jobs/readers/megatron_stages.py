@@ -21,6 +21,7 @@ def put_stages(sheet: Sheet) -> None:
     layout = sheet.raw("pipeline-model-parallel-layout")
     ends = _stated_ends(sheet)
     draft.uneven_pp = draft.uneven_pp or layout is not None or bool(ends)
+    draft.uneven_pp = draft.uneven_pp or bool(noop_layers(sheet))
     pp, model = draft.get("pp") or 1, draft.get("model")
     if per_stage and model is not None and pp > 1:
         each = -(-model.n_layers // pp)
@@ -33,12 +34,44 @@ def put_stages(sheet: Sheet) -> None:
         draft.put("vpp", Given(value, per_stage.file, per_stage.line))
     if virtual and pp > 1:
         draft.put("vpp", virtual)
+    _left_out(sheet, pp, per_stage)
     if layout is not None:
         _layout(sheet, *layout)
     elif ends and model is not None and pp > 1:
         _ends(draft, ends, model.n_layers, pp)
     vpp = draft.get("vpp") or 1
     draft.assume("schedule", "interleaved" if vpp > 1 else "1f1b", "Megatron's schedule")
+
+
+def noop_layers(sheet: Sheet) -> frozenset[int]:
+    """Places, from 0, that MindSpeed's ``--noop-layers`` leaves without a layer."""
+    listed = sheet.strings("noop-layers", into="places without a layer")
+    named = listed.value if listed is not None else []
+    return frozenset(int(one) for one in named if one.isdecimal() and len(one) < 7)
+
+
+def _left_out(sheet: Sheet, pp: int, per_stage: Given[int] | None) -> None:
+    """MindSpeed's ``--noop-layers 7,62``: places of the even cut that hold no layer.
+
+    Source: Huawei, MindSpeed, docs/features/noop-layers.md, 2025.
+    """
+    places, total = noop_layers(sheet), sheet.integer("num-layers", into="layers")
+    draft = sheet.draft
+    if not places or total is None or draft.get("model") is None:
+        return
+    draft.uneven_pp = True
+    vpp = draft.get("vpp") or 1
+    if per_stage and pp > 1:
+        vpp = max(1, total.value // pp // per_stage.value)
+        draft.put("vpp", Given(vpp, per_stage.file, per_stage.line))
+    each = total.value // (pp * vpp)
+    if pp > 1 and each * pp * vpp == total.value:
+        chunks = tuple(
+            each - sum(at * each <= place < (at + 1) * each for place in places)
+            for at in range(pp * vpp)
+        )
+        stated = sheet.settings["noop-layers"]
+        _put_chunks(draft, chunks, pp, stated.file, stated.line)
 
 
 def _stated_ends(sheet: Sheet) -> dict[str, Given[int]]:

@@ -181,6 +181,9 @@ def _batch(sheet: Sheet) -> None:
     draft.assume("seq_len", 2048, "torchtitan's default training.seq_len")
     draft.put("global_batch", total)
     draft.put("microbatch", local)
+    steps = sheet.integer("training.gradient_accumulation_steps", into="forwards a step")  # forks'
+    if steps is not None and total is None:
+        draft.put("accumulation", steps)
     draft.assume("microbatch", 8, "torchtitan's default training.local_batch_size")
 
 

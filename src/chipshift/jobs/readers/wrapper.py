@@ -33,6 +33,7 @@ from chipshift.jobs.readers.preference_keys import put_program
 from chipshift.jobs.recognise import is_program, recognise
 from chipshift.jobs.settings import Setting, unset_names
 from chipshift.jobs.shell.found import Command
+from chipshift.jobs.shell.resolve import STARTING
 from chipshift.jobs.shell.values import Field
 from chipshift.jobs.source import Source
 
@@ -68,6 +69,7 @@ def read(source: Source, context: Context) -> Draft:
         _tune(draft, command)
     inner = _last_job(groups, draft)
     if not inner:
+        _say_unstarted(draft, launch, context)
         return draft
     merged = join([*inner, draft])
     merged.file = inner[0].file
@@ -317,6 +319,17 @@ def _say_absent(draft: Draft, command: Command, context: Context) -> None:
             continue
         if context.neighbour(name) is None:
             draft.miss(name, draft.file, word.line, "its settings are not in the numbers")
+
+
+def _say_unstarted(draft: Draft, launch: Launch, context: Context) -> None:
+    """Scripts that the commands start (``bash train.sh 70B``) and that were not given."""
+    for command in launch.found.commands:
+        plain = [word.plain for word in command.words]
+        started = next((w for w in plain[1:] if not w.startswith("-")), "")
+        if plain[:1] and plain[0] in STARTING and started.endswith((".sh", ".sbatch", ".slurm")):
+            base = started.rsplit("/", 1)[-1]
+            if context.neighbour(base) is None and base not in launch.found.environment.files:
+                draft.miss(base, draft.file, command.line, "what it starts is not read")
 
 
 def _is_primus(source: Source) -> bool:
