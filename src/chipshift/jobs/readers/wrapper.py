@@ -33,7 +33,7 @@ from chipshift.jobs.readers.preference_keys import put_program
 from chipshift.jobs.recognise import is_program, recognise
 from chipshift.jobs.settings import Setting, unset_names
 from chipshift.jobs.shell.found import Command
-from chipshift.jobs.shell.resolve import STARTING
+from chipshift.jobs.shell.started import SUBMITS
 from chipshift.jobs.shell.values import Field
 from chipshift.jobs.source import Source
 
@@ -326,7 +326,7 @@ def _say_unstarted(draft: Draft, launch: Launch, context: Context) -> None:
     for command in launch.found.commands:
         plain = [word.plain for word in command.words]
         started = next((w for w in plain[1:] if not w.startswith("-")), "")
-        if plain[:1] and plain[0] in STARTING and started.endswith((".sh", ".sbatch", ".slurm")):
+        if plain[:1] and plain[0] in SUBMITS and started.endswith((".sh", ".sbatch", ".slurm")):
             base = started.rsplit("/", 1)[-1]
             if context.neighbour(base) is None and base not in launch.found.environment.files:
                 draft.miss(base, draft.file, command.line, "what it starts is not read")

@@ -97,6 +97,8 @@ def through(walker: Walks, words: list[Field]) -> tuple[bool, bool | None]:
     text = env.input.take(whole=True) or "" if env.input is not None else None
     base = rest[-1].rsplit("/", 1)[-1] if rest else ""
     if base and base in (env.files.keys() | env.given.keys()):
+        if base not in env.files:
+            env.queried.add(base)
         text, rest = env.files.get(base, env.given.get(base)), rest[:-1]
     if name == "tee" and text is not None:
         env.files.update({one.rsplit("/", 1)[-1]: text for one in rest if one[:1] != "-"})

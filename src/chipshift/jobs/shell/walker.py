@@ -174,7 +174,7 @@ class Walker(Flow):
     def program(self, node: Simple, name: str, words: list[Field]) -> bool | None:
         """A program: what it prints where that is known, and that it is started."""
         if name in PROGRAMS:
-            followed, status = streams.through(self, words)
+            followed, status = self.filter(node, words)
             if followed:
                 self.documents(node, name, words)
                 return status
@@ -198,6 +198,21 @@ class Walker(Flow):
         if name == "exec" and len(words) > 1 and not self.unsure and not self.sinks:
             raise Leave("exit", 1, True)
         return None
+
+    def filter(self, node: Simple, words: list[Field]) -> tuple[bool, bool | None]:
+        """A program that prints what it reads otherwise, into a file too (``sed s/N/4/ a > b``)."""
+        if node.output is None:
+            return streams.through(self, words)
+        sink = Sink()
+        self.sinks.append(sink)
+        try:
+            followed, status = streams.through(self, words)
+        finally:
+            self.sinks.pop()
+        if followed and not sink.unsure:
+            target = expand_text(node.output, self.env).shown.rsplit("/", 1)[-1]
+            self.env.files[target] = sink.text
+        return followed, status
 
     def leaves(self, name: str) -> bool:
         """Whether there is something to leave.
