@@ -38,7 +38,7 @@ def test_there_are_cases_enough_near_the_limit_and_on_every_chip(held: list[Any]
 def test_memory_is_near_the_compilers_peak(compare: ModuleType, held: list[Any]) -> None:
     errors = [one.error for one in held if one.error is not None]
     assert compare.percentile(errors, 0.5) <= 0.02
-    assert compare.percentile(errors, 0.9) <= 0.07
+    assert compare.percentile(errors, 0.9) <= 0.06
 
 
 def test_nothing_is_said_to_fit_that_the_compiler_refuses(held: list[Any]) -> None:

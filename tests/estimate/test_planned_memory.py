@@ -14,6 +14,7 @@ from chipshift.estimate.backward import (
     rows_in_tiles,
     unit_layers,
 )
+from chipshift.estimate.head import entries_over
 from chipshift.estimate.planned import lane_padding, tile_padding
 from chipshift.jobs.job import Assumed, Precision, TrainJob
 from chipshift.jobs.plan import Plan
@@ -138,11 +139,62 @@ def test_hybrid_sharding_on_v5e_sums_the_heads_gradient_whole() -> None:
 LAYER_70B = 2 * 8192 * (8192 + 1024) + 3 * 8192 * 28_672 + 2 * 8192
 
 
-def test_replicas_of_64_devices_sum_the_heads_gradient_whole_once() -> None:
-    # the head gathered, again for its gradient, and that gradient whole, which replicas sum
+LAYER_8B = 2 * 4096 * (4096 + 1024) + 3 * 4096 * 14_336 + 2 * 4096
+
+
+def test_over_slices_and_cp_one_head_stands_at_the_loss_beside_the_first_layer() -> None:
+    # the gathered head is done with when its gradient is made; the first layer's weights, whose
+    # backward pass is taken out of the loop, are gathered by then
     plan = Plan(dp=2, fsdp=8, cp=8, microbatch=2, remat="save_qkv_proj")
     held = memory("llama-3.1-8b", "v5e:8x8*2", 8192, plan)
-    assert held["collectives"] == pytest.approx(3 * 128_256 * 4096 * 2)
+    assert held["logits"] > 0
+    assert held["collectives"] == pytest.approx((128_256 * 4096 + LAYER_8B) * 2)
+
+
+def test_over_slices_the_first_layer_is_recomputed_beside_the_loss() -> None:
+    """Llama 3.2 1B over two slices of v6e: its attention's tensors stand beside the logits."""
+    held = memory("llama-3.2-1b", "v6e:2x2*2", 4096, Plan(dp=2, fsdp=4, remat="full"))
+    assert held["logits"] == pytest.approx(4096 * 128_256 * 6)
+    # 32 query, 8 key and 8 value heads and the 32 of the context, 64 wide, on 128 lanes; fp32 row
+    # sums on 128 lanes, and as kept, one a query and head; four streams
+    heads = 4096 * (32 + 8 + 8 + 32) * 128
+    sums = 4096 * 32 * (128 * 2 + 2)
+    around = heads + sums + 4 * 4096 * 2048
+    stored = (16 + 2) * 4096 * 2048
+    assert held["activations"] == pytest.approx(2 * (stored + around))
+    assert held["collectives"] == pytest.approx((128_256 * 2048 + LAYER_1B) * 2)
+    # not beside one sequence of 8,192
+    long = memory("llama-3.2-1b", "v6e:2x2*2", 8192, Plan(dp=2, fsdp=4, remat="full"))
+    assert long["activations"] == pytest.approx(2 * (16 + 2) * 8192 * 2048)
+    assert long["collectives"] == pytest.approx(128_256 * 2048 * 2)
+
+
+LAYER_13B = 4 * 5120**2 + 3 * 5120 * 13_824 + 2 * 5120
+
+
+def test_replicas_inside_the_slices_leave_no_logits_to_the_layers_backward_pass() -> None:
+    """Llama 2 13B on two sequences: with one replica a slice the fp32 logits are read after the
+    layers' pass; with four the head's gradient is made at the loss."""
+    one = Plan(dp=2, fsdp=16, microbatch=2, remat="none")
+    held = memory("llama-2-13b", "v5p:2x2x4*2", 4096, one)["collectives"]
+    assert held == pytest.approx(LAYER_13B * 2 + 2 * 4096 * 32_000 * 4)
+    four = replace(one, dp=8, fsdp=4)
+    held = memory("llama-2-13b", "v5p:2x2x4*2", 4096, four)["collectives"]
+    assert held == pytest.approx(LAYER_13B * 2 + 5120 * 32_000 * 2)
+
+
+def test_on_v5p_a_windowed_heads_gradient_is_made_before_the_layers_backward_pass() -> None:
+    """Mixtral 8x7B on four sequences over 8 devices: on v7x the logits' bf16 gradient is held
+    through that pass, on v5p a device's part of the head's, 4,096 x 32,000 in bf16."""
+    plan = Plan(fsdp=8, ep=8, microbatch=4, remat="full")
+    late = memory("mixtral-8x7b", "v7x:2x2x1", 4096, plan)["collectives"]
+    early = memory("mixtral-8x7b", "v5p:2x2x2", 4096, plan)["collectives"]
+    assert late - early == pytest.approx(4 * 4096 * 32_000 * 2 - 4096 * 32_000 * 2 / 8)
+
+
+def test_a_vocabulary_in_parts_is_what_an_early_head_needs() -> None:
+    assert entries_over(49_155, 16) == 3  # Granite's: 16 x 3,072 and three
+    assert entries_over(128_256, 16) == 0
 
 
 def test_the_layers_backward_pass_holds_what_the_heads_gradient_is_made_from() -> None:
@@ -196,8 +248,9 @@ def test_gradients_of_whole_weights_are_held_in_the_optimizers_cut() -> None:
     held = memory("llama-3.2-1b", "v6e:4x4", 512, plan)
     assert held["logits"] == 0
     assert held["gradients"] == pytest.approx(16 * LAYER_1B * 2 / 16)
-    cut = memory("llama-3.2-1b", "v6e:4x4", 512, replace(plan, dp=8, fsdp=2))
-    assert cut["gradients"] == pytest.approx(16 * LAYER_1B * 2 / 2)
+    # over fsdp too, where each is scattered a second time
+    cut = memory("llama-3.1-8b", "v6e:4x4", 512, replace(plan, dp=8, fsdp=2))
+    assert cut["gradients"] == pytest.approx(32 * LAYER_8B * 2 / 16)
 
 
 def test_beside_cp_a_sharded_optimizer_keeps_no_logits_through_the_backward_pass() -> None:
@@ -205,16 +258,17 @@ def test_beside_cp_a_sharded_optimizer_keeps_no_logits_through_the_backward_pass
     each = memory("olmoe-1b-7b", "v6e:4x8", 4096, plan)["collectives"]
     plan = replace(plan, optimizer_sharding="zero1")
     one = memory("olmoe-1b-7b", "v6e:4x8", 4096, plan)["collectives"]
-    # fp32 logits of half of 8 sequences; the head's bf16 gradient, 2,048 x 50,304, is smaller
-    assert each - one == pytest.approx(4 * 4096 * 50_304 * 4 - 2048 * 50_304 * 2)
+    # fp32 logits of half of 8 sequences, in place of a device's part of the head's bf16 gradient,
+    # 2,048 x 50,304 over 16
+    assert each - one == pytest.approx(4 * 4096 * 50_304 * 4 - 2048 * 50_304 * 2 / 16)
 
 
 def test_replicas_in_one_slice_make_the_heads_gradient_at_once_those_of_two_keep_logits() -> None:
     plan = Plan(dp=2, fsdp=16, remat="full", microbatch=4)
     one = memory("olmoe-1b-7b", "v6e:4x8", 4096, plan)["collectives"]
     two = memory("olmoe-1b-7b", "v6e:4x4*2", 4096, plan)["collectives"]
-    # fp32 logits of 4 sequences; the head's bf16 gradient, 2,048 x 50,304, is smaller
-    assert two - one == pytest.approx(4 * 4096 * 50_304 * 4 - 2048 * 50_304 * 2)
+    # fp32 logits of 4 sequences, in place of a device's part of the head's bf16 gradient
+    assert two - one == pytest.approx(4 * 4096 * 50_304 * 4 - 2048 * 50_304 * 2 / 16)
 
 
 def test_large_logits_are_not_kept_over_64_devices_of_v7x() -> None:
@@ -226,8 +280,8 @@ def test_large_logits_are_not_kept_over_64_devices_of_v7x() -> None:
     # twice as many positions are 16.8 GB: the head's gradient is made at the loss, whole
     made = memory("llama-3.1-70b", "v7x:2x4x4", 8192, replace(plan, cp=1, fsdp=64))
     assert made["logits"] == pytest.approx(4 * 8192 * 128_256 * 4)
-    # beside the head gathered twice
-    assert made["collectives"] == pytest.approx(3 * 8192 * 128_256 * 2)
+    # beside the gathered head
+    assert made["collectives"] == pytest.approx(2 * 8192 * 128_256 * 2)
 
 
 def test_four_devices_of_v5p_are_not_windowed() -> None:

@@ -93,21 +93,15 @@ def held_cuts(s: Setting, c: Columns, choice: Choice) -> HeldCuts:
     """The cuts of what a device holds.
 
     The compiled step (``layer_moments``) keeps one fp32 copy of the weights, the optimizer's, and
-    cuts it over dp with the moments. XLA adds the microbatches' gradients up in that cut, and where
-    a layer's weights are whole on every device scatters each gradient to it as it is made: over
-    fsdp it scatters the others first.
+    cuts it over dp with the moments. XLA scatters each gradient to that cut as it is made, where
+    fsdp cuts the weights too, and adds the microbatches' up in it.
     """
     w, g, o = weight_cuts(c), gradient_cuts(c, choice), optimizer_cuts(c, choice)
     if not one_copy(s, choice):
         return HeldCuts(w, g, o)
     o = (np.where(c.dp > 1, o[0], w[0]), np.where(c.dp > 1, o[1], w[1]))
-    summed = c.accumulation > 1
-    g = (
-        np.where(summed | (w[0] == 1), o[0], w[0]),
-        np.where(summed | (w[1] == 1), o[1], w[1]),
-    )
     wider = float(s.bytes.weights) > float(s.bytes.gathered)
-    return HeldCuts(o if wider else w, g, o)
+    return HeldCuts(o if wider else w, o, o)
 
 
 def one_copy(s: Setting, choice: Choice) -> bool:

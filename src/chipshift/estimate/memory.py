@@ -19,6 +19,7 @@ from chipshift.estimate.cuts import (
     state,
     weight_cuts,
 )
+from chipshift.estimate.head import first_layer_out, head_held, heads_at_loss, logit_bytes
 from chipshift.estimate.parts import absent, plus
 from chipshift.estimate.passes import Stage
 from chipshift.estimate.planned import (
@@ -26,15 +27,12 @@ from chipshift.estimate.planned import (
     TOGETHER,
     Moment,
     cast,
-    head_held,
-    heads_at_loss,
     in_tiles,
     inputs_turned,
-    logit_bytes,
+    layers_gathered,
     reduced_whole,
 )
 from chipshift.estimate.setting import Setting
-from chipshift.estimate.stage import device_params, heaviest_kind
 from chipshift.models.count import head_params, params_embedding
 from chipshift.parallel import memory, schedule
 from chipshift.parallel.remat import Policy
@@ -208,6 +206,9 @@ def _activations(s: Setting, c: Columns, choice: Choice, policy: Policy, w: Any,
         stored = stored + rename(beside_logits, "streams_at_loss_bytes")
         if float(plain(s.stack.layer_moments)) > 0:
             stored = stored + gathered_at_loss(w.tokens, s.model.d_model, w.sp)
+        out = first_layer_out(s, c, w.tokens)
+        if not absent(out):
+            stored = stored + rename(backward(s, c, policy, w).around * out, "first_layer_bytes")
     return rename(stored, f"{at.name}_activations_bytes")
 
 
@@ -259,7 +260,11 @@ def _whole(s: Setting, c: Columns, choice: Choice, tokens: Number, at: _Place) -
     if at.planned and moment.backward:
         gathered = gathered + head_held(s, c, by[0], tokens, one_copy(s, choice))
     if at.planned and moment.loss:
-        gathered = plus(gathered, heads_at_loss(s, c, by[0]))
+        gathered = plus(gathered, heads_at_loss(s, c, by[0], tokens))
+        out = first_layer_out(s, c, tokens)
+        if not absent(out):
+            layer = rename(layers_gathered(s, c, *by), "first_layer_gathered_bytes")
+            gathered = gathered + layer * out
     if at.working:
         wide = reduced_whole(s, c, by[0])
         if not absent(wide):
@@ -379,15 +384,12 @@ def _made_late(s: Setting, c: Columns, params: Params, cuts: tuple[Number, Numbe
 
 def _gathered(s: Setting, c: Columns, wd: Number, we: Number, moment: Moment) -> Number:
     """Whole layers that FSDP has gathered, the embedding's table where that is larger."""
-    dense, experts = device_params(s, c, heaviest_kind(s))
     b = s.bytes
-    held, reduced = s.stack.gathered_layers, b.reduce * s.stack.whole_gradient_layers
-    layers = memory.gathered_bytes(dense, wd, held, b.gathered, reduced)
-    own = memory.gathered_bytes(experts, we, held, b.gathered, reduced)
-    layers = rename(layers, "layers_gathered_bytes") + rename(own, "experts_gathered_bytes")
+    layers = layers_gathered(s, c, wd, we)
     table = rename(memory.cut_params(params_embedding(s.model), c.tp, 1.0), "embedding_params")
     # no embedding is gathered in fewer than 16 bits
     each = b.gathered if float(plain(b.gathered)) >= 2 else 2.0
+    reduced = b.reduce * s.stack.whole_gradient_layers
     whole = memory.gathered_bytes(table, wd, 1.0, each, reduced)
     whole = rename(whole, "embedding_gathered_bytes")
     if not moment.backward:

@@ -12,18 +12,14 @@ import numpy as np
 
 from chipshift.estimate.columns import Columns
 from chipshift.estimate.cuts import Params, state
-from chipshift.estimate.parts import absent
+from chipshift.estimate.head import WIDE, crosses_slices
 from chipshift.estimate.setting import Setting
 from chipshift.estimate.stage import device_params, heaviest_kind
-from chipshift.models.count import params_embedding
 from chipshift.parallel import memory
 from chipshift.roofline.time import padded
 from chipshift.worked import formula, plain, rename
 
 Number = Any
-
-WIDE = 64
-"""Devices that share a weight from which libtpu moves it by all-reduces (docs/compile.md)."""
 
 TURNED_SEQUENCES = 2
 """Sequences of a device up to which layers' inputs are turned (``turned_inputs``)."""
@@ -45,76 +41,6 @@ PLANNED = (Moment("loss_", 1.0, 0.0), Moment("backward_", 0.0, 1.0))
 """XLA places every buffer before the run: the logits' room is the backward pass's afterwards."""
 
 
-def _hybrid(c: Columns) -> Number:
-    """Whether weights are sharded over fsdp and replicated over dp."""
-    return (c.dp > 1) & (c.fsdp > 1)
-
-
-def _unwindowed(s: Setting, c: Columns, shards: Number) -> Number:
-    """Where the head's matmul is no windowed einsum: under hybrid sharding, over few devices, over
-    many."""
-    few = (shards > 1) & (shards <= s.stack.unwindowed_shards)
-    wanted = _hybrid(c) | few | (shards >= WIDE)
-    # over tp of four and more its input is passed round in both directions: windowed again
-    return wanted & (c.tp <= 2)
-
-
-def logit_bytes(s: Setting, c: Columns, shards: Number) -> Number:
-    """Bytes kept for a logit: fewer where the head's matmul is not windowed, so that XLA makes the
-    logits' gradient inside it."""
-    kept, whole = s.stack.logit_memory_bytes, s.stack.unwindowed_logit_bytes
-    if float(plain(whole)) == 0:
-        return kept
-    single = np.where(_hybrid(c), s.stack.hybrid_logit_bytes_of_one, kept)
-    if float(plain(s.stack.wide_logit_bytes_of_one)):
-        many = (shards >= WIDE) & (c.tp == 1)
-        single = np.where(many, s.stack.wide_logit_bytes_of_one, single)
-    return np.where(c.microbatch > 1, np.where(_unwindowed(s, c, shards), whole, kept), single)
-
-
-def head_held(s: Setting, c: Columns, shards: Number, tokens: Number, alone: bool) -> Number:
-    """What the loss leaves to the layers' backward pass: the logits' gradient, from which the
-    head's is made at the end, or the logits themselves where that gradient is made inside a matmul;
-    of a loss in pieces the gathered head and its gradient. ``alone``: a sharded optimizer's is the
-    only wide copy of the weights."""
-    st = s.stack
-    table = rename(memory.cut_params(params_embedding(s.model), c.tp, 1.0), "embedding_params")
-    if float(plain(s.loss_chunks)) > 1:
-        whole = memory.gathered_bytes(table, shards, 1.0, s.bytes.gathered, 0.0)
-        return rename(2 * whole, "head_and_gradient_bytes")
-    if not float(plain(st.layer_moments)):
-        each: Number = s.bytes.gathered
-        if float(plain(st.hybrid_logit_bytes_held)):
-            each = np.where(_hybrid(c), st.hybrid_logit_bytes_held, each)
-        logits = memory.logits_bytes(tokens, s.model.logits, c.tp, each, s.loss_chunks)
-        return rename(np.where(shards > 1, logits, 0.0), "logits_held_bytes")
-    logits = memory.logits_bytes(tokens, s.model.logits, c.tp, s.bytes.gathered, s.loss_chunks)
-    # the head's gradient by itself: summed over replicas, or over many devices, it is made whole
-    head = table * s.bytes.gathered
-    at_once = (shards >= WIDE) | _hybrid(c)
-    held = np.where(at_once, np.minimum(logits, head), logits)
-    both, many = _hybrid(c), shards >= WIDE
-    # inside one slice a sharded optimizer has the gradient scattered over dp and cp as it is made
-    apart = both if crosses_slices(s) else both & (c.cp > 1) & (not alone)
-    for where, size, share in (
-        (both, st.hybrid_logit_bytes_held, 1.0),
-        (apart, st.apart_logit_bytes_held, 1.0),
-        (many & (c.tp > 1), st.unwindowed_logit_bytes, st.wide_logits_share),
-        (many, st.wide_logit_bytes_held, st.wide_logits_share),
-    ):
-        if not float(plain(size)):
-            continue
-        wide = memory.logits_bytes(tokens, s.model.logits, c.tp, size, s.loss_chunks)
-        small = wide <= share * s.usable_bytes
-        held = np.where(where & (c.microbatch > 1) & small, wide, held)
-    return rename(np.where(shards > 1, held, head), "logits_held_bytes")
-
-
-def crosses_slices(s: Setting) -> bool:
-    """Whether dp runs over the network between slices."""
-    return any(level.kind == "dcn" for level in s.machine.fabric)
-
-
 def inputs_turned(s: Setting, c: Columns, stream: Number, layers: list[Number]) -> Number:
     """Bytes of the layers' inputs once more in the backward pass, turned to another layout;
     ``stream``: elements of one. 0.0 where nothing turns them."""
@@ -127,26 +53,14 @@ def inputs_turned(s: Setting, c: Columns, stream: Number, layers: list[Number]) 
     return rename(np.where(few, each, 0.0), "turned_bytes")
 
 
-def heads_at_loss(s: Setting, c: Columns, shards: Number) -> Number:
-    """Whole heads more at the loss: the head's gradient, where all-reduces sum it or its matmul is
-    not windowed."""
-    st = s.stack
-    copies: Number = 0.0
-    if float(plain(st.hybrid_heads)):
-        copies = np.where(_hybrid(c), st.hybrid_heads, 0.0)
-    if float(plain(st.wide_heads)):
-        few = (shards > 2) & (shards < WIDE) & _unwindowed(s, c, shards) & ~_hybrid(c)
-        more = np.where(shards >= WIDE, st.wide_heads, np.where(few, 1.0, 0.0))
-        # of both, the gradient is the same one
-        of_one: Number = 0.0
-        if float(plain(st.wide_logit_bytes_of_one)):  # made from the logits while they stand
-            of_one = np.where((shards >= WIDE) & (c.tp == 1), 1.0, 0.0)
-        copies = np.maximum(copies, np.where(c.microbatch > 1, more, of_one))
-    if absent(copies):
-        return 0.0
-    table = rename(memory.cut_params(params_embedding(s.model), c.tp, 1.0), "embedding_params")
-    whole = memory.gathered_bytes(table, shards, 1.0, s.bytes.gathered, 0.0)
-    return rename(whole * copies, "heads_at_loss_bytes")
+def layers_gathered(s: Setting, c: Columns, wd: Number, we: Number) -> Number:
+    """Whole layers of the heaviest kind that FSDP has gathered."""
+    dense, experts = device_params(s, c, heaviest_kind(s))
+    b = s.bytes
+    held, reduced = s.stack.gathered_layers, b.reduce * s.stack.whole_gradient_layers
+    layers = memory.gathered_bytes(dense, wd, held, b.gathered, reduced)
+    own = memory.gathered_bytes(experts, we, held, b.gathered, reduced)
+    return rename(layers, "layers_gathered_bytes") + rename(own, "experts_gathered_bytes")
 
 
 def reduced_whole(s: Setting, c: Columns, shards: Number) -> Number:

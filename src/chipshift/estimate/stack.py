@@ -131,7 +131,12 @@ class Stack:
         wide_logits_share: logits above this share of the usable memory are not held where 64
             devices or more share the head.
         wide_logit_bytes_held: bytes of a logit through the layers' backward pass where 64 devices
-            or more share the head, 0 = no difference (with tp it is unwindowed_logit_bytes).
+            or more share the head, 0 = no difference.
+        wide_tp_logit_bytes_held: the same where tp cuts the head too.
+        early_head: 1 where a windowed head's gradient is made before the layers' backward pass over
+            fsdp alone, 2 where over cp and tp=2 too.
+        first_layer_at_loss: 1 where dp over slices has the first layer's backward pass taken out of
+            its loop, and its weights gathered and attention recomputed beside the loss.
         wide_heads: copies more of the gathered head at the loss where 64 devices or more share it
             and the microbatch is several sequences.
         fragmentation: share of dynamic memory lost by the allocator.
@@ -236,8 +241,11 @@ class Stack:
     wide_logits_share: float = 0.0
     apart_logit_bytes_held: float = 0.0
     turned_inputs: float = 0.0
+    early_head: float = 0.0
+    first_layer_at_loss: float = 0.0
     wide_logit_bytes_of_one: float = 0.0
     wide_heads: float = 0.0
+    wide_tp_logit_bytes_held: float = 0.0
     fragmentation: float = 0.05
     context_bytes: float = 1.0e9
     comm_buffer_bytes: float = 2.0e8
