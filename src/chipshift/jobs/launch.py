@@ -152,6 +152,9 @@ BY_NODE = ("aprun", "mpirun", "mpiexec", "mpiexec.hydra")
 aprun(1); HPE, mpiexec(1) and Intel MPI have ``-ppn`` for it, 2024."""
 
 
+LLMC = re.compile(r"(?:^|/)train_gpt2(?:cu|_fp32cu)$")
+"""llm.c's program, whose one-letter options are no launcher's."""
+
 _SCRIPT = re.compile(r"\.(?:sh|sbatch|slurm|bash|job|sub|run)$")
 
 
@@ -168,6 +171,8 @@ def launcher_words(command: Command) -> list[Field]:
         ):
             launcher = True
         if at and words[0].plain in SUBMITTING and _SCRIPT.search(plain) and plain[0] != "-":
+            return words[:at]
+        if launcher and LLMC.search(plain):
             return words[:at]
         if launcher and (plain.endswith(".py") or (plain == "-m" and at and _is_module(words, at))):
             return words[:at]

@@ -53,6 +53,12 @@ _ARGUMENTS = re.compile(
 _NANOGPT = re.compile(r"^(?:block_size|gradient_accumulation_steps|n_embd)[ \t]*=", re.M)
 _FLAGPERF = re.compile(r"^vendor[ \t]*(?::[ \t]*\w+[ \t]*)?=", re.M)
 """A benchmark of FlagPerf names the chip's vendor and has no shape of its own."""
+_LLMC = re.compile(
+    r"^[^#\n]*(?:[/ \t\"]train_gpt2(?:_fp32)?cu(?=[ \t\\\n]|$)|"
+    r"train_gpt2\.py\b[^#]*--(?:total_batch_size|sequence_length)\b)",
+    re.M,
+)
+"""llm.c's programs."""
 _LITGPT = re.compile(r"\blitgpt[ \t]+(?:pretrain|finetune\w*)\b")
 _LIGHTNING_COMMAND = re.compile(
     r"--(?:accumulate_grad_batches|trainer\.(?:devices|strategy|precision|num_nodes))\b|"
@@ -270,6 +276,8 @@ def _script(text: str) -> str:
         return "megatron"
     if (_KEY_VALUE.search(text) or _MAXTEXT.search(text)) and not _manifest(text):
         return "maxtext"
+    if not _IMPORTS.search(text) and _LLMC.search(text):
+        return "llmc"
     if not _IMPORTS.search(text) and _LITGPT.search(text):
         return "litgpt"
     if not _IMPORTS.search(text) and _NEMO_COMMAND.search(text):

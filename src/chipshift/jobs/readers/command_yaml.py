@@ -47,12 +47,49 @@ def read(source: Source, context: Context) -> Draft:
         raise InputError(
             f"{source.path} holds no command; expected one under {', '.join(COMMANDS[:4])}"
         )
-    draft = read_draft(script, context)
+    own = trial_settings(source, tree)
+    if own is not None and not _names_settings(script.text):
+        from chipshift.jobs.readers import transformers
+
+        for program in re.findall(r"\S+\.py\b", script.text):
+            context.neighbour(program)  # what it sets is what it is given here
+        draft = transformers.read(own, context)
+    else:
+        draft = read_draft(script, context)
     for name, value in machine.values.items():
         if not draft.given(name):
             draft.put(name, value)
     draft.understood += machine.understood
     return draft
+
+
+_TRIAL = ("training_args", "training_arguments", "trainer_args", "per_device_train_batch_size")
+
+
+def _names_settings(text: str) -> bool:
+    """Whether a command says the Trainer's settings, or a file of them, itself."""
+    return bool(re.search(r"--per_device_train|--config\b|\S\.(?:ya?ml|toml)\b", text))
+
+
+def trial_settings(source: Source, tree: dict[str, Any]) -> Source | None:
+    """Determined's ``hyperparameters`` as a file of its own, on the same lines.
+
+    The program takes them from the platform (``det.get_cluster_info().trial.hparams``) and gives
+    ``training_args`` to the Trainer.
+    """
+    table = tree.get("hyperparameters")
+    if not isinstance(table, dict) or not any(key in table for key in _TRIAL):
+        return None
+    kept: list[str] = []
+    inside = False
+    for line in source.text.split("\n"):
+        top = re.match(r"[^\s#]", line)
+        inside = line.startswith("hyperparameters:") if top else inside
+        kept.append("" if top or not inside else line)
+    step = min((len(one) - len(one.lstrip()) for one in kept if one.strip()), default=0)
+    text = "\n".join(one[step:] for one in kept)
+    text = re.sub(r"^lora:(?=\s*(?:true|false)\b)", "use_lora:", text, flags=re.M | re.I)
+    return Source(source.path, re.sub(r"^model:", "model_name_or_path:", text, flags=re.M))
 
 
 def _script(

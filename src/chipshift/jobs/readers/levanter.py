@@ -13,22 +13,19 @@ from chipshift.jobs.dtypes import dtype_of
 from chipshift.jobs.job import Given
 from chipshift.jobs.readers.config_model import put_config_model
 from chipshift.jobs.readers.hf_args import put_model
+from chipshift.jobs.readers.levanter_models import (
+    GPT2_KEYS,
+    KEYS,
+    default_length,
+    defaults_of,
+    put_own_keys,
+)
 from chipshift.jobs.readers.optimizer_name import put_optimizer_named
 from chipshift.jobs.readers.yaml_sheet import yaml_sheet
 from chipshift.jobs.settings import Setting, Sheet, as_boolean, as_integer
 from chipshift.jobs.source import Source
 from chipshift.models.lora import ALL_LINEAR, Lora
 
-KEYS = {
-    "model.hidden_dim": "hidden_size",
-    "model.num_heads": "num_attention_heads",
-    "model.num_kv_heads": "num_key_value_heads",
-    "model.num_layers": "num_hidden_layers",
-    "model.intermediate_dim": "intermediate_size",
-    "model.tie_word_embeddings": "tie_word_embeddings",
-    "model.n_routed_experts": "num_local_experts",
-    "model.num_experts_per_tok": "num_experts_per_tok",
-}
 QUIET = (
     *("data", "data.*", "optimizer.*", "hf_*", "id", "epoch", "eval_*", "tokenizer", "merged_*"),
     *("peft_*", "lora.alpha", "lora.dropout", "initialize_*", "log_*", "z_loss*", "out_*", "tags"),
@@ -60,13 +57,12 @@ QUIET = (
         "model.activation*",
         "model.reference_*",
         "model.scale_attn*",
-        "model.use_bias",
+        "model.use_qk_norm",
+        "model.hybrid_norm",
+        "model.use_layer_norm_weight",
         "model.input_*",
     ),
 )
-FAMILIES = ("llama", "mistral", "mixtral", "qwen", "gemma", "olmo2")
-LLAMA = {"hidden_size": 4096, "num_attention_heads": 32, "num_hidden_layers": 32}
-LLAMA |= {"intermediate_size": 11008, "vocab_size": 32000}
 
 
 def read(source: Source, context: Context) -> Draft:
@@ -123,7 +119,7 @@ def _length(sheet: Sheet) -> None:
     draft.put("seq_len", sheet.integer(*keys, into="length"))
     if not taken:
         family = str(getattr(settings.get("model.type"), "value", "gpt2"))
-        draft.assume("seq_len", 1024 if family.startswith("gpt2") else 2048, "Levanter's default")
+        draft.assume("seq_len", default_length(family.lower()), f"Levanter's default of {family}")
         return
     why = "use_hf_model_config takes the checkpoint's in its place"
     sheet.ignore(MODEL_LENGTH, True, f"{why}; train_seq_len would be the run's own")
@@ -186,26 +182,19 @@ def _model(sheet: Sheet, context: Context) -> None:
     rows = vocabulary.get("model").vocab if vocabulary.get("model") else None
     counted = sheet.integer("data.vocab_size", into="vocabulary", high=10**8)
     rows = counted.value if counted is not None else rows
-    if family == "gpt2":
-        base = {"model_type": "gpt2", "vocab_size": rows or 50257}
-        keys = {
-            "model.hidden_dim": "n_embd",
-            "model.num_heads": "n_head",
-            "model.num_layers": "n_layer",
-            "model.seq_len": "n_positions",
-        }
-        base |= {"n_embd": 768, "n_head": 12, "n_layer": 12, "n_positions": 1024}
-        put_config_model(sheet, base, keys, "gpt2")
-    elif family.startswith(FAMILIES):
-        model_type = "qwen2" if family == "qwen" else family
-        base = {**LLAMA, "model_type": model_type, "vocab_size": rows or 32000}
-        if family == "mixtral":
-            base |= {"num_local_experts": 8, "num_experts_per_tok": 2, "intermediate_size": 14336}
-            base |= {"num_key_value_heads": 8}
-        put_config_model(sheet, base, KEYS, f"levanter-{family}")
-    else:
+    if rows is None:
+        told = sheet.integer("model.vocab_size", into="vocabulary", high=10**8)
+        rows = told.value if told is not None else None
+        if told is not None:
+            why = "model.vocab_size: the tokenizer, whose size counts, is not known here"
+            draft.note("vocabulary", told.value, why)
+    base = defaults_of(family, rows)
+    if base is None:
         draft.wanted_model = f"a {family} of Levanter's"
         return
+    put_own_keys(sheet, base)
+    keys, name = (GPT2_KEYS, "gpt2") if family == "gpt2" else (KEYS, f"levanter-{family}")
+    put_config_model(sheet, base, keys, name)
     if rows is None:
         draft.note("vocabulary", base["vocab_size"], "the tokenizer's size is not known here")
 

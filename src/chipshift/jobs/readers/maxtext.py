@@ -20,6 +20,7 @@ from chipshift.jobs.readers.config_model import put_config_model
 from chipshift.jobs.readers.hf_args import put_model_named
 from chipshift.jobs.readers.maxtext_command import command_sheet
 from chipshift.jobs.readers.maxtext_experts import put_capacity
+from chipshift.jobs.readers.maxtext_keys import put_unread
 from chipshift.jobs.readers.maxtext_mesh import put_axes, put_batch
 from chipshift.jobs.readers.maxtext_remat import POLICIES, TENSOR, custom_policy
 from chipshift.jobs.readers.maxtext_scale import (
@@ -51,6 +52,7 @@ FAMILIES = {
     "mixtral": "mixtral",
     "qwen3": "qwen3",
     "qwen2": "qwen2",
+    "qwen3_moe": "qwen3_moe",
     "default": "llama",
 }
 
@@ -70,6 +72,7 @@ def read(source: Source, context: Context) -> Draft:
             "expected a job that trains a language model"
         )
     draft.put("stack", Given("maxtext", source.path))
+    _own_model(sheet, context, source.path)
     distilled = _student(sheet)
     _model(sheet, context)
     if distilled is not None:
@@ -79,7 +82,8 @@ def read(source: Source, context: Context) -> Draft:
     _precision(sheet)
     _task(sheet)
     _rest(sheet)
-    sheet.close("MaxText")
+    named = sheet.settings.get("model_name")
+    put_unread(sheet, named is not None and str(named.value) not in ("default", ""))
     return draft
 
 
@@ -95,6 +99,27 @@ def _of_primus(sheet: Sheet, context: Context) -> Sheet:
     primus.note_absent(module, sheet.draft)
     primus.note_defaults(module, sheet.draft, frozenset({"weight_dtype"}))
     return Sheet(settings, sheet.draft)
+
+
+def _own_model(sheet: Sheet, context: Context, path: str) -> None:
+    """A model of a fork's own: ``configs/models/NAME.yml`` of ``model_name``, given beside.
+
+    Source: MaxText, pyconfig.py: the model's file lies over base.yml, the job's own keys over it.
+    """
+    named = sheet.settings.get("model_name")
+    if named is None or unset_names(named.value) or context.model_named:
+        return
+    name = f"{named.value}.yml"
+    if path.rsplit("/", 1)[-1] == name or name not in context.beside:
+        return
+    beside = context.neighbour(name)
+    if beside is None:
+        return
+    own = yaml_sheet(beside, context, sheet.draft).settings
+    for key, setting in own.items():
+        sheet.settings.setdefault(key, setting)
+    del sheet.settings["model_name"]
+    sheet.draft.note("model", str(named.value), f"of the shape in {name}, given beside")
 
 
 def _model(sheet: Sheet, context: Context) -> None:
@@ -144,6 +169,8 @@ def _model(sheet: Sheet, context: Context) -> None:
         "num_experts": "num_local_experts",
         "num_experts_per_tok": "num_experts_per_tok",
     }
+    if family == "qwen3_moe":
+        keys |= {"base_moe_mlp_dim": "moe_intermediate_size", "num_experts": "num_experts"}
     put_config_model(sheet, defaults, keys, "maxtext-custom")
     put_activations(sheet, old)
 
@@ -299,4 +326,3 @@ def _rest(sheet: Sheet) -> None:
         True,
         "not read; the estimate takes MaxText's default",
     )
-    sheet.ignore(("*",), False, "does not change the time or memory of a step here")

@@ -1,0 +1,149 @@
+"""Launch files of publishers that no reader had been tried on, in small: llm.c, Determined, MaxText
+with a model of a fork's own, Levanter's kinds of model."""
+
+from pathlib import Path
+
+from chipshift.jobs.job import TrainJob
+from chipshift.jobs.plan import Plan
+from chipshift.jobs.read import read_job
+from chipshift.models.count import params
+
+
+def job(folder: Path, **files: str) -> TrainJob:
+    paths = []
+    for name, text in files.items():
+        path = folder / name.replace("__", ".")
+        path.write_text(text)
+        paths.append(str(path))
+    return read_job(paths)
+
+
+def plan(read: TrainJob) -> Plan:
+    assert read.plan is not None
+    return read.plan.value
+
+
+def matter(read: TrainJob) -> dict[str, str]:
+    return {one.key: one.why for one in read.ignored if one.matters}
+
+
+LLMC = """
+#SBATCH -N 1
+#SBATCH --gpus-per-node=4
+MODEL=d36
+srun --ntasks=4 bash -c "
+  ./train_gpt2cu -i 'train_*.bin' -e $MODEL -b 8 -t 1024 -d 524288 -r 1 -z 1 -n 1000 -pi mpi
+"
+"""
+
+
+def test_llm_c_keeps_bf16_weights_and_shards_their_fp32_copies(tmp_path: Path) -> None:
+    """524288 tokens of 1024 are 512 sequences: 8 on each of 4 GPUs, 16 times."""
+    read = job(tmp_path, a__sh=LLMC)
+    assert (plan(read).dp, plan(read).microbatch, plan(read).accumulation) == (4, 8, 16)
+    assert plan(read).optimizer_sharding == "zero1"
+    assert (read.precision.value.weights, read.precision.value.master) == ("bf16", "fp32")
+    # 36 layers of 12 · 1280² + 13 · 1280, tables of 50304 and 1024 rows of 1280, a last norm
+    count = 36 * (12 * 1280**2 + 13 * 1280) + (50304 + 1024) * 1280 + 2 * 1280
+    assert round(params(read.model)) == count
+
+
+def test_llm_cs_script_runs_under_autocast_and_takes_tokens_a_step(tmp_path: Path) -> None:
+    """32 · 1024 tokens on each of 16 GPUs, four times: 2097152."""
+    command = (
+        "torchrun --nnodes=2 --nproc-per-node=8 train_gpt2.py --model d12 --batch_size 32 "
+        "--sequence_length 1024 --total_batch_size 2097152 --dtype bfloat16\n"
+    )
+    read = job(tmp_path, a__sh=command)
+    assert (plan(read).dp, plan(read).microbatch, plan(read).accumulation) == (16, 32, 4)
+    assert (read.precision.value.compute, read.precision.value.weights) == ("bf16", "fp32")
+
+
+DETERMINED = """
+name: sft
+resources:
+  slots_per_trial: 2
+hyperparameters:
+  model: "google/gemma-2b"
+  max_seq_length: 4096
+  training_args:
+    per_device_train_batch_size: 1
+    gradient_accumulation_steps: 8
+    bf16: true
+    deepspeed: "ds_configs/ds.json"
+entrypoint: >-
+  python -m determined.launch.deepspeed
+  python tune.py
+"""
+DS = '{"zero_optimization": {"stage": 2}, "bf16": {"enabled": "auto"}}'
+TUNE = (
+    "from transformers import TrainingArguments\nimport determined as det\n"
+    "hparams = det.get_cluster_info().trial.hparams\n"
+    "args = TrainingArguments(**hparams['training_args'])\n"
+    "trainer = SFTTrainer(args=args, max_seq_length=hparams['max_seq_length'])\n"
+)
+
+
+def test_determineds_hyperparameters_are_the_programs_settings(tmp_path: Path) -> None:
+    read = job(tmp_path, job__yaml=DETERMINED, tune__py=TUNE, ds__json=DS)
+    assert read.devices is not None and read.devices.value == 2
+    assert read.seq_len.value == 4096 and plan(read).accumulation == 8
+    assert plan(read).optimizer_sharding == "zero2" and read.model.name == "gemma-2b"
+
+
+WIDTH = """
+base_emb_dim: 3072
+base_num_query_heads: 32
+base_num_kv_heads: 8
+base_num_decoder_layers: 32
+base_mlp_dim: 9216
+head_dim: 128
+vocab_size: 128256
+"""
+MAXTEXT = (
+    "python3 -m MaxText.train MaxText/configs/base.yml model_name=l3-4b-width steps=5 "
+    "per_device_batch_size=2 gradient_accumulation_steps=4 max_target_length=8192 use_kd=true\n"
+)
+
+
+def test_a_model_of_a_fork_of_maxtext_is_its_file_given_beside(tmp_path: Path) -> None:
+    """A layer: (32 + 2 · 8) · 128 and back from 32 · 128, three maps to 9216, two norms of 3072."""
+    (tmp_path / "l3-4b-width.yml").write_text(WIDTH)
+    (tmp_path / "a.sh").write_text(MAXTEXT)
+    read = read_job([str(tmp_path / "a.sh"), str(tmp_path / "l3-4b-width.yml")])
+    layer = 3072 * 48 * 128 + 32 * 128 * 3072 + 3 * 3072 * 9216 + 2 * 3072
+    assert round(params(read.model)) == 32 * layer + 2 * 128256 * 3072 + 3072
+    assert (plan(read).microbatch, plan(read).accumulation) == (2, 4)
+    assert not any("microbatch" in key for key in matter(read))
+    assert "use_kd" in matter(read)  # a fork's own teacher
+
+
+def test_maxtexts_own_keys_are_passed_over_or_said(tmp_path: Path) -> None:
+    command = (
+        "python3 -m MaxText.train base.yml model_name=llama2-7b mscale=0.7 scan_layers=false "
+        "mtp_num_layers=1 activations_in_float32=true\n"
+    )
+    said = matter(job(tmp_path, a__sh=command))
+    assert {"mtp_num_layers", "activations_in_float32"} <= said.keys()
+    assert not {"mscale", "scan_layers"} & said.keys()
+
+
+LEVANTER = """
+model:
+  type: {kind}
+  num_layers: 2
+{more}trainer:
+  train_batch_size: 64
+  mp: p=f32,c=bfloat16
+"""
+
+
+def test_levanters_kinds_of_model_have_their_own_defaults(tmp_path: Path) -> None:
+    gemma = job(tmp_path, a__yaml=LEVANTER.format(kind="gemma", more="  head_dim: 128\n"))
+    # 8 heads and one of keys and values of 128, 16384 wide, 2048 across, tied
+    layer = 2048 * (8 + 2) * 128 + 8 * 128 * 2048 + 3 * 2048 * 16384 + 2 * 2048
+    assert round(params(gemma.model)) == 2 * layer + 256_000 * 2048 + 2048
+    assert gemma.seq_len.value == 8192
+    mistral = job(tmp_path, b__yaml=LEVANTER.format(kind="mistral", more=""))
+    layer = 4096 * (32 + 16) * 128 + 4096 * 4096 + 3 * 4096 * 14336 + 2 * 4096
+    assert round(params(mistral.model)) == 2 * layer + 2 * 32000 * 4096 + 4096
