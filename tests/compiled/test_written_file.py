@@ -68,7 +68,7 @@ def test_a_written_step_has_the_models_own_rotary_positions_and_epsilon(job_file
     asked = request_of(job, Plan(fsdp=4, microbatch=64.0), parse_machine("v5e:2x2"))
     write_step("step.py", asked, job)
     text = Path("step.py").read_text()
-    for part in ("rope_theta=500000.0", "rope_factor=8.0", "rope_length=8192", "eps=1e-05"):
+    for part in ("theta=500000.0", "factor=8.0", "length=8192", "eps=1e-05"):
         assert part in text
     said = ast.get_docstring(ast.parse(text))
     assert said is not None

@@ -5,7 +5,8 @@ from __future__ import annotations
 from pathlib import Path
 
 from chipshift.jobs.read import read_job
-from chipshift.models.numerics import Numerics, Rope
+from chipshift.models.numerics import Numerics
+from chipshift.models.rope import Rope
 
 SHAPE = (
     "torchrun pretrain_gpt.py --num-layers 2 --hidden-size 256 --num-attention-heads 4 "

@@ -8,7 +8,8 @@ from typing import Any
 import pytest
 
 from chipshift.models.hf import read_config
-from chipshift.models.numerics import Numerics, Rope
+from chipshift.models.numerics import Numerics
+from chipshift.models.rope import Rope
 from chipshift.models.preset import preset
 
 LLAMA: dict[str, Any] = {

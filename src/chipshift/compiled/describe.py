@@ -12,7 +12,8 @@ from chipshift.errors import InputError
 from chipshift.jobs.job import Precision
 from chipshift.jobs.plan import Plan, of_all
 from chipshift.models.model import DenseMlp, Layer, Model, MoeMlp
-from chipshift.models.numerics import SCALINGS, Numerics
+from chipshift.models.numerics import Numerics
+from chipshift.models.rope import SCALINGS
 
 LONGEST_UNIT = 12
 """Layers whose alternation is looked for: Gemma 3 repeats after 6, Jamba-like models after 8."""
@@ -78,7 +79,6 @@ def block(model: Model, layer: Layer) -> Block:
     latent = a.kv_lora_rank is not None
     values = model.numerics or Numerics()
     rope = values.rope if a.window is None else values.local_rope
-    scaled = rope.scaling in SCALINGS
     qkv_bias = a.heads * a.head_dim + a.kv_heads * (a.head_dim + a.v_head_dim)
     shape = Block(
         heads=a.heads,
@@ -92,13 +92,7 @@ def block(model: Model, layer: Layer) -> Block:
         q_rank=a.q_lora_rank,
         kv_rank=a.kv_lora_rank,
         rope_dim=a.qk_rope_head_dim or 0,
-        rope_theta=rope.theta,
-        rope_scaling=rope.scaling if scaled else "",
-        rope_factor=rope.factor,
-        rope_low=rope.low,
-        rope_high=rope.high,
-        rope_length=rope.length,
-        rope_gain=rope.gain,
+        rope=rope if rope.scaling in SCALINGS else replace(rope, scaling=""),
     )
     if isinstance(layer.mlp, DenseMlp):
         return replace(shape, mlp_width=layer.mlp.width, gated=layer.mlp.matrices == 3)

@@ -64,7 +64,8 @@ def _of_kind(request: Request, devices: list[Any]) -> Program:
 
 
 def _job(request: Request, devices: list[Any]) -> Program:
-    from chipshift.compiled.step.sharding import MESH_AXES, make_mesh
+    from chipshift.compiled.step.axes import MESH_AXES
+    from chipshift.compiled.step.sharding import make_mesh
     from chipshift.compiled.step.train_step import make_step
 
     cfg = request.config

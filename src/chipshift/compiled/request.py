@@ -11,6 +11,7 @@ from typing import Any
 
 from chipshift.compiled.step.config import Block, Config, Variant
 from chipshift.compiled.topology import Target
+from chipshift.models.rope import Rope
 
 OPTIONS: dict[str, dict[str, Any]] = {"tpu": {}, "cuda": {"xla_gpu_autotune_level": 0}}
 """Compiler options by platform: the compiler's own effort in both modes (docs/compile.md has what
@@ -95,7 +96,8 @@ def config_from(values: dict[str, Any]) -> Config:
     values["variant"] = Variant(**values["variant"])
     values["mesh"] = tuple(values["mesh"])
     values["segments"] = tuple(
-        (tuple(Block(**block) for block in unit), repeats) for unit, repeats in values["segments"]
+        (tuple(Block(**{**block, "rope": Rope(**block["rope"])}) for block in unit), repeats)
+        for unit, repeats in values["segments"]
     )
     return Config(**{field.name: values[field.name] for field in fields(Config)})
 

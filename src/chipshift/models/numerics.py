@@ -12,11 +12,10 @@ from dataclasses import dataclass
 from typing import Any
 
 from chipshift.models.fields import Fields
-
-SCALINGS = ("linear", "llama3", "yarn")
-"""Rotary scalings that are worked out here; ``dynamic`` begins beyond the trained length only."""
+from chipshift.models.rope import UNSCALED, Rope
 
 PLAIN = ("", "default", "mrope", "dynamic")
+"""Kinds of rotary scaling that are none; ``dynamic`` begins beyond the trained length only."""
 
 THETAS = {"mixtral": 1e6, "gemma3_text": 1e6, "qwen2_5_vl": 1e6, "llama4_text": 5e5}
 EPSILONS = {"mixtral": 1e-5, "llama4_text": 1e-5}
@@ -32,27 +31,6 @@ _ACTIVATIONS = {
 
 
 @dataclass(frozen=True)
-class Rope:
-    """Rotary positions: pair i of n turns by theta^(-i / n) a position, before scaling.
-
-    Attributes:
-        scaling: ``""``, one of ``SCALINGS``, or another's name, which is not worked out.
-        factor: what scaled frequencies are divided by.
-        low, high: llama3: turns over ``length`` positions up to which a pair is scaled, and from
-            which it is not; yarn: the pair up to which none is scaled, and from which all are.
-        gain: cosines and sines are multiplied by it (yarn's attention factor).
-    """
-
-    theta: float = 10000.0
-    scaling: str = ""
-    factor: float = 1.0
-    low: float = 0.0
-    high: float = 0.0
-    length: int = 0
-    gain: float = 1.0
-
-
-@dataclass(frozen=True)
 class Numerics:
     """Values of a decoder; None where the family's own hold.
 
@@ -64,8 +42,8 @@ class Numerics:
     """
 
     norm_eps: float = 1e-6
-    rope: Rope = Rope()
-    local_rope: Rope = Rope()
+    rope: Rope = UNSCALED
+    local_rope: Rope = UNSCALED
     activation: str | None = None
     query_scale: float | None = None
     attention_cap: float | None = None

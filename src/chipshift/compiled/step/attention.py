@@ -6,6 +6,7 @@ D head width.
 
 from __future__ import annotations
 
+from functools import partial
 from typing import Any
 
 import jax
@@ -14,26 +15,28 @@ from jax.ad_checkpoint import checkpoint_name
 from jax.sharding import Mesh
 from jax.sharding import PartitionSpec as P
 
+from chipshift.compiled.step.axes import BATCH
 from chipshift.compiled.step.config import Block, Config
-from chipshift.compiled.step.sharding import BATCH, gathered
+from chipshift.compiled.step.sharding import gathered, on_devices
 
 MASKED = -1e30  # not -inf: a row with no visible key must stay finite
 
 
 def frequencies(block: Block, width: int) -> Any:
     """Radians that each rotary pair turns by a position."""
-    plain = block.rope_theta ** (-jnp.arange(0, width, 2, dtype=jnp.float32) / width)
-    if block.rope_scaling == "":
+    rope = block.rope
+    plain = rope.theta ** (-jnp.arange(0, width, 2, dtype=jnp.float32) / width)
+    if rope.scaling == "":
         return plain
-    slow = plain / block.rope_factor
-    if block.rope_scaling == "linear":
+    slow = plain / rope.factor
+    if rope.scaling == "linear":
         return slow
-    if block.rope_scaling == "llama3":
-        turns = block.rope_length * plain / (2 * jnp.pi)
-        share = (turns - block.rope_low) / (block.rope_high - block.rope_low)
+    if rope.scaling == "llama3":
+        turns = rope.length * plain / (2 * jnp.pi)
+        share = (turns - rope.low) / (rope.high - rope.low)
     else:
         pair = jnp.arange(width // 2, dtype=jnp.float32)
-        share = (block.rope_high - pair) / (block.rope_high - block.rope_low)
+        share = (rope.high - pair) / (rope.high - rope.low)
     kept = jnp.clip(share, 0.0, 1.0)
     return plain * kept + slow * (1.0 - kept)
 
@@ -44,8 +47,8 @@ def rotate(cfg: Config, block: Block, x_BSHD: Any) -> Any:
     position = jnp.arange(length, dtype=jnp.float32)[:, None, None]
     angle = position * frequencies(block, width)
     cos, sin = jnp.cos(angle), jnp.sin(angle)
-    if block.rope_gain != 1.0:
-        cos, sin = block.rope_gain * cos, block.rope_gain * sin
+    if block.rope.gain != 1.0:
+        cos, sin = block.rope.gain * cos, block.rope.gain * sin
     x = x_BSHD.astype(jnp.float32)
     if cfg.variant.interleaved_rope:
         first, second = x[..., 0::2], x[..., 1::2]
@@ -63,30 +66,20 @@ def attend(mesh: Mesh, cfg: Config, block: Block, q_BSHD: Any, k_BTKD: Any, v_BT
         repeat = tp // block.kv_heads
         k_BTKD, v_BTKD = (jnp.repeat(x, repeat, axis=2) for x in (k_BTKD, v_BTKD))
     local, whole = P(BATCH, "cp", "tp", None), P(BATCH, None, "tp", None)
-    # Context parallel: every device needs all keys and values of its sequences.
-    k_BTKD, v_BTKD = (gathered(mesh, x, local, whole) for x in (k_BTKD, v_BTKD))
+    if cfg.mesh[3] > 1:  # context parallel: a device needs all keys and values of its sequences
+        k_BTKD, v_BTKD = (gathered(mesh, x, local, whole) for x in (k_BTKD, v_BTKD))
     scale = cfg.variant.query_scale or block.head_dim**-0.5
     q_BSHD = q_BSHD * jnp.asarray(scale, q_BSHD.dtype)
     if cfg.attention == "splash":
         return _splash(mesh, cfg, block, q_BSHD, k_BTKD, v_BTKD)
 
-    def local_attention(q: Any, k: Any, v: Any) -> Any:
-        start = jax.lax.axis_index("cp") * q.shape[1]
-        return blockwise(cfg, block, q, k, v, start)
-
-    context = jax.shard_map(
-        local_attention,
-        mesh=mesh,
-        in_specs=(local, whole, whole),
-        out_specs=local,
-        check_vma=False,
-    )(q_BSHD, k_BTKD, v_BTKD)
-    return checkpoint_name(context, "context")
+    run = on_devices(mesh, partial(blockwise, cfg, block), (local, whole, whole), local)
+    return checkpoint_name(run(q_BSHD, k_BTKD, v_BTKD), "context")
 
 
-def blockwise(cfg: Config, block: Block, q_BSHD: Any, k_BTKD: Any, v_BTKD: Any, start: Any) -> Any:
-    """Attention in blocks of queries, the first at position ``start``, so that scores of a block
-    only are alive at once."""
+def blockwise(cfg: Config, block: Block, q_BSHD: Any, k_BTKD: Any, v_BTKD: Any) -> Any:
+    """Attention on one device in blocks of queries, so that scores of a block only are alive at
+    once."""
     B, S, H, D = q_BSHD.shape
     T, K, Dv = v_BTKD.shape[1:]
     rows = next(n for n in (512, 256, 128, S) if S % n == 0)
@@ -97,8 +90,9 @@ def blockwise(cfg: Config, block: Block, q_BSHD: Any, k_BTKD: Any, v_BTKD: Any, 
         scores = jnp.einsum("bskgd,btkd->bkgst", q, k_BTKD, preferred_element_type=jnp.float32)
         if cfg.variant.attention_cap:
             scores = cfg.variant.attention_cap * jnp.tanh(scores / cfg.variant.attention_cap)
-        query = start + index * rows + jnp.arange(rows)[:, None]
-        key = jnp.arange(T)[None, :]
+        query, key = index * rows + jnp.arange(rows)[:, None], jnp.arange(T)[None, :]
+        if cfg.mesh[3] > 1:
+            query = query + jax.lax.axis_index("cp") * S
         visible = key <= query
         if block.window is not None:
             visible &= key > query - block.window
@@ -118,42 +112,23 @@ def _splash(mesh: Mesh, cfg: Config, block: Block, q: Any, k: Any, v: Any) -> An
     length = q.shape[1]
     rows = next((n for n in (512, 256, 128) if (length // cp) % n == 0), 0)
     if not rows:
-        raise ValueError(
-            f"splash attention needs each device's part of the sequence ({length} / cp {cp}) "
-            "to be a multiple of 128"
-        )
-    shape = (length, length)
+        raise ValueError(f"splash attention: {length} / cp {cp} is no multiple of 128 positions")
     if block.window is None or block.window >= length:
-        mask = masks.CausalMask(shape)
+        mask = masks.CausalMask((length, length))
     else:
-        mask = masks.LocalMask(shape, window_size=(block.window - 1, 0), offset=0)
+        mask = masks.LocalMask((length, length), window_size=(block.window - 1, 0), offset=0)
+    sizes = ("block_q", "block_kv", "block_q_dkv", "block_kv_dkv", "block_q_dq", "block_kv_dq")
     splash = kernel.make_splash_mha(
         masks.MultiHeadMask([mask] * block.heads),
         head_shards=tp,
         q_seq_shards=cp,
-        block_sizes=kernel.BlockSizes(
-            block_q=rows,
-            block_kv=rows,
-            block_q_dkv=rows,
-            block_kv_dkv=rows,
-            block_q_dq=rows,
-            block_kv_dq=rows,
-        ),
+        block_sizes=kernel.BlockSizes(**dict.fromkeys(sizes, rows)),
         attn_logits_soft_cap=cfg.variant.attention_cap or None,
         residual_checkpoint_name="context",  # here alone: a name outside too would keep it twice
     )
+    masked = splash.manual_sharding_spec(jax.sharding.NamedSharding(mesh, P("tp", "cp")))
     local, whole = P(BATCH, "tp", "cp", None), P(BATCH, "tp", None, None)
-    heads_first = [x.transpose(0, 2, 1, 3) for x in (q, k, v)]
-    out = jax.shard_map(
-        lambda splash, q, k, v: jax.vmap(splash)(q, k, v),
-        mesh=mesh,
-        in_specs=(
-            splash.manual_sharding_spec(jax.sharding.NamedSharding(mesh, P("tp", "cp"))),
-            local,
-            whole,
-            whole,
-        ),
-        out_specs=local,
-        check_vma=False,
-    )(splash, *heads_first)
+    heads = (masked, local, whole, whole)
+    run = on_devices(mesh, lambda splash, *qkv: jax.vmap(splash)(*qkv), heads, local)
+    out = run(splash, *(x.transpose(0, 2, 1, 3) for x in (q, k, v)))
     return out.transpose(0, 2, 1, 3)

@@ -4,6 +4,8 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
+from chipshift.models.rope import UNSCALED, Rope
+
 
 @dataclass(frozen=True)
 class Block:
@@ -19,13 +21,6 @@ class Block:
         mlp_width, gated: the dense feed-forward; 0 = none.
         experts, top_k, expert_width, shared_width: routed experts; experts 0 = none.
         shared_gate: a sigmoid gate on the shared expert.
-        rope_theta: base of the rotary frequencies.
-        rope_scaling: how they are slowed down for a longer context: ``""`` not at all, ``linear``,
-            ``llama3`` or ``yarn``; rope_factor: by how much.
-        rope_low, rope_high: llama3: turns over ``rope_length`` positions up to which a pair is
-            slowed down, and from which it is not; yarn: the pair up to which none is, and from
-            which all are.
-        rope_gain: cosines and sines are multiplied by it (YaRN).
     """
 
     heads: int
@@ -46,13 +41,7 @@ class Block:
     expert_width: int = 0
     shared_width: int = 0
     shared_gate: bool = False
-    rope_theta: float = 10000.0
-    rope_scaling: str = ""
-    rope_factor: float = 1.0
-    rope_low: float = 0.0
-    rope_high: float = 0.0
-    rope_length: int = 0
-    rope_gain: float = 1.0
+    rope: Rope = UNSCALED
 
 
 @dataclass(frozen=True)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from dataclasses import dataclass
 from functools import partial
 from typing import Any
 
@@ -13,22 +14,26 @@ from jax.sharding import PartitionSpec as P
 
 from chipshift.compiled.step import moe
 from chipshift.compiled.step.attention import attend, rotate
+from chipshift.compiled.step.axes import BATCH, seq, weight_axes
 from chipshift.compiled.step.config import Block, Config
 from chipshift.compiled.step.remat import offloading
 from chipshift.compiled.step.remat_names import checkpoint_names
 from chipshift.compiled.step.sharding import (
-    BATCH,
+    Weight,
     constrain,
     gathered,
     project,
-    project_all,
     project_apart,
     project_out,
+    project_over_tp,
     scattered,
-    seq,
-    weight_axes,
 )
 from chipshift.compiled.step.weights import block_weights, model_weights
+
+WHOLE = P(BATCH, "cp", None)
+"""A matmul's input; HEADS and WIDE: what tp cuts, of attention and of a feed-forward."""
+HEADS = P(BATCH, "cp", "tp", None)
+WIDE = P(BATCH, "cp", "tp")
 
 
 def norm(cfg: Config, x: Any, weight: Any) -> Any:
@@ -46,24 +51,21 @@ def activate(cfg: Config, x: Any) -> Any:
     return jax.nn.silu(x) if kind == "silu" else jax.nn.gelu(x, approximate=kind == "gelu_tanh")
 
 
-class Layout:
-    """Activation layouts of a config: ``cut`` between matmuls, ``whole`` at their input."""
-
-    def __init__(self, cfg: Config):
-        self.cut = P(BATCH, seq(cfg), None)
-        self.whole = P(BATCH, "cp", None)
-        self.heads = P(BATCH, "cp", "tp", None)
-        self.wide = P(BATCH, "cp", "tp")
+def between(cfg: Config) -> Any:
+    """Where activations lie between the matmuls."""
+    return P(BATCH, seq(cfg), None)
 
 
+@dataclass(frozen=True)
 class Weights:
     """The parameters of one layer, used by name."""
 
-    def __init__(self, mesh: Mesh, cfg: Config, block: Block, params: dict[str, Any]):
-        self.mesh, self.cfg, self.params = mesh, cfg, params
-        self.layout = block_weights(cfg, block)
+    mesh: Mesh
+    cfg: Config
+    layout: dict[str, Weight]
+    params: dict[str, Any]
 
-    def __call__(self, name: str, dtype: Any = None) -> Any:
+    def small(self, name: str, dtype: Any = None) -> Any:
         """A small weight, which every device has whole."""
         return self.params[name].astype(dtype or self.cfg.compute_dtype)
 
@@ -73,12 +75,17 @@ class Weights:
 
     def project_all(self, names: tuple[str, ...], equation: str, x: Any) -> tuple[Any, ...]:
         """``x``, its sequence in parts, times several weights."""
-        held = [(self.layout[name], self.params[name]) for name in names]
-        return project_all(self.mesh, self.cfg, held, equation, x)
+        if self.cfg.mesh[4] > 1 and self.cfg.sequence_parallel:
+            layouts, ws = zip(*((self.layout[n], self.params[n]) for n in names), strict=True)
+            return project_over_tp(self.mesh, self.cfg, layouts, equation, x, ws)
+        return tuple(self.project(name, equation, x) for name in names)
 
     def project_out(self, name: str, equation: str, x: Any) -> Any:
         """What tp cuts times a weight, the result's sequence in parts."""
-        return project_out(self.mesh, self.cfg, self.layout[name], equation, x, self.params[name])
+        if self.cfg.mesh[4] > 1 and self.cfg.sequence_parallel:
+            layout, w = self.layout[name], self.params[name]
+            return project_out(self.mesh, self.cfg, layout, equation, x, w)
+        return self.project(name, equation, x)
 
     def project_apart(self, name: str, x: Any) -> Any:
         """The same where every tp device has the whole weight and its part of the sequence."""
@@ -93,25 +100,27 @@ class Weights:
 
 def attention(mesh: Mesh, cfg: Config, block: Block, w: Weights, x_BSM: Any) -> Any:
     """Self-attention, its heads cut over tp."""
-    at = Layout(cfg)
     if block.kv_rank is None:
         q, k, v = w.project_all(("q", "k", "v"), "bsm,mhd->bshd", x_BSM)
         if block.qkv_bias:
             copies = k.shape[2] // block.kv_heads  # where tp has more devices than there are heads
-            k_bias, v_bias = (jnp.repeat(w(name), copies, axis=0) for name in ("k_bias", "v_bias"))
-            q, k, v = q + w("q_bias"), k + k_bias, v + v_bias
+            k_bias, v_bias = (
+                jnp.repeat(w.small(name), copies, axis=0) for name in ("k_bias", "v_bias")
+            )
+            q, k, v = q + w.small("q_bias"), k + k_bias, v + v_bias
         if block.qk_norm:
-            q, k = norm(cfg, q, w("q_norm")), norm(cfg, k, w("k_norm"))
+            q, k = norm(cfg, q, w.small("q_norm")), norm(cfg, k, w.small("k_norm"))
         q, k = (rotate(cfg, block, y) for y in (q, k))
     else:
         q, k, v = _latent(mesh, cfg, block, w, x_BSM)
     if block.kv_heads % cfg.mesh[4] == 0 or k.shape[2] > block.kv_heads:
-        k, v = constrain(mesh, k, at.heads), constrain(mesh, v, at.heads)
+        k, v = constrain(mesh, k, HEADS), constrain(mesh, v, HEADS)
     q, k, v = (checkpoint_name(y, n) for y, n in ((q, "q"), (k, "k"), (v, "v")))
-    q = constrain(mesh, q, at.heads)
-    context = constrain(mesh, attend(mesh, cfg, block, q, k, v), at.heads)
-    out = w.project_out("o", "bshd,hdm->bsm", context)
-    return out + w("o_bias") if block.out_bias else out
+    q = constrain(mesh, q, HEADS)
+    context = constrain(mesh, attend(mesh, cfg, block, q, k, v), HEADS)
+    if block.out_bias:
+        return w.project_out("o", "bshd,hdm->bsm", context) + w.small("o_bias")
+    return w.project_out("o", "bshd,hdm->bsm", context)
 
 
 def _latent(mesh: Mesh, cfg: Config, block: Block, w: Weights, x: Any) -> tuple[Any, Any, Any]:
@@ -120,58 +129,55 @@ def _latent(mesh: Mesh, cfg: Config, block: Block, w: Weights, x: Any) -> tuple[
     Sequence parallel: every device has the whole down projections and makes the latents of its own
     part of the sequence; the latents, narrower than the hidden state, are gathered over tp.
     """
-    at, nope = Layout(cfg), block.head_dim - block.rope_dim
+    nope = block.head_dim - block.rope_dim
     if block.q_rank:
         down = checkpoint_name(w.project_apart("q_down", x), "mla_q")
-        latent = norm(cfg, down, w("q_down_norm"))
+        latent = norm(cfg, down, w.small("q_down_norm"))
     else:
         latent = x
-    latent = gathered(mesh, latent, at.cut, at.whole)
-    q = constrain(mesh, w.project("q", "bsr,rhd->bshd", latent), at.heads)
+    latent = gathered(mesh, latent, between(cfg), WHOLE)
+    q = constrain(mesh, w.project("q", "bsr,rhd->bshd", latent), HEADS)
     q = jnp.concatenate([q[..., :nope], rotate(cfg, block, q[..., nope:])], axis=-1)
     down = checkpoint_name(w.project_apart("kv_down", x), "mla_kv")
     latent, shared = jnp.split(down, [block.kv_rank], axis=-1)
-    latent = gathered(mesh, norm(cfg, latent, w("kv_down_norm")), at.cut, at.whole)
-    shared = gathered(mesh, shared, at.cut, at.whole)
-    kv = constrain(mesh, w.project("kv", "bsr,rhd->bshd", latent), at.heads)
+    latent = gathered(mesh, norm(cfg, latent, w.small("kv_down_norm")), between(cfg), WHOLE)
+    shared = gathered(mesh, shared, between(cfg), WHOLE)
+    kv = constrain(mesh, w.project("kv", "bsr,rhd->bshd", latent), HEADS)
     k, v = jnp.split(kv, [nope], axis=-1)
     rope = rotate(cfg, block, shared[:, :, None, :])
-    rope = constrain(mesh, jnp.broadcast_to(rope, (*k.shape[:3], block.rope_dim)), at.heads)
+    rope = constrain(mesh, jnp.broadcast_to(rope, (*k.shape[:3], block.rope_dim)), HEADS)
     return q, jnp.concatenate([k, rope], axis=-1), v
 
 
 def mlp(mesh: Mesh, cfg: Config, block: Block, w: Weights, x: Any, prefix: str = "") -> Any:
     """Feed-forward, its width cut over tp."""
-    at = Layout(cfg)
     names = (prefix + "gate", prefix + "up") if block.gated else (prefix + "gate",)
     hidden, *up = w.project_all(names, "bsm,mf->bsf", x)
-    hidden = activate(cfg, checkpoint_name(constrain(mesh, hidden, at.wide), "gate"))
+    hidden = activate(cfg, checkpoint_name(constrain(mesh, hidden, WIDE), "gate"))
     if block.gated:
-        hidden = hidden * checkpoint_name(constrain(mesh, up[0], at.wide), "up")
+        hidden = hidden * checkpoint_name(constrain(mesh, up[0], WIDE), "up")
     hidden = checkpoint_name(hidden, "act")
     return w.project_out(prefix + "down", "bsf,fm->bsm", hidden)
 
 
-def feed_forward(mesh: Mesh, cfg: Config, block: Block, w: Weights, x: Any) -> Any:
-    """The dense feed-forward, or routed experts and the shared one."""
-    if not block.experts:
-        return mlp(mesh, cfg, block, w, x)
-    logits = jnp.einsum("bsm,me->bse", x.astype(jnp.float32), w("router", jnp.float32))
+def routed(mesh: Mesh, cfg: Config, block: Block, w: Weights, x: Any) -> Any:
+    """Routed experts and the shared one."""
+    logits = jnp.einsum("bsm,me->bse", x.astype(jnp.float32), w.small("router", jnp.float32))
     names = ("expert_gate", "expert_up", "expert_down")
     parts, cuts = zip(*(w.part(name) for name in names), strict=True)
-    weights = (*parts, w("router_bias", jnp.float32))
+    weights = (*parts, w.small("router_bias", jnp.float32))
     y = moe.experts(mesh, cfg, block, cuts, x, logits, weights)
     if block.shared_width:
         shared = mlp(mesh, cfg, block, w, x, "shared_")
         if block.shared_gate:
-            shared = shared * jax.nn.sigmoid(jnp.einsum("bsm,mo->bso", x, w("shared_router")))
+            shared = shared * jax.nn.sigmoid(jnp.einsum("bsm,mo->bso", x, w.small("shared_router")))
         y = y + shared
     return y
 
 
 def layer(mesh: Mesh, cfg: Config, block: Block, params: dict[str, Any], x_BSM: Any) -> Any:
     """One decoder layer. FSDP gathers each weight where it is used."""
-    w, cut = Weights(mesh, cfg, block, params), Layout(cfg).cut
+    w = Weights(mesh, cfg, block_weights(cfg, block), params)
     x_BSM = checkpoint_name(x_BSM, "block_input")
     h = checkpoint_name(norm(cfg, x_BSM, params["attention_norm"]), "attention_in")
     h = attention(mesh, cfg, block, w, h)
@@ -179,10 +185,10 @@ def layer(mesh: Mesh, cfg: Config, block: Block, params: dict[str, Any], x_BSM: 
         h = norm(cfg, h, params["attention_post_norm"])
     x = x_BSM + checkpoint_name(h, "attention_out")
     h = checkpoint_name(norm(cfg, x, params["mlp_norm"]), "mlp_in")
-    h = feed_forward(mesh, cfg, block, w, h)
+    h = routed(mesh, cfg, block, w, h) if block.experts else mlp(mesh, cfg, block, w, h)
     if cfg.variant.post_norms:
         h = norm(cfg, h, params["mlp_post_norm"])
-    return constrain(mesh, x + h, cut)
+    return constrain(mesh, x + h, between(cfg))
 
 
 def embed(mesh: Mesh, cfg: Config, table: Any, ids_BS: Any) -> Any:
@@ -196,13 +202,15 @@ def embed(mesh: Mesh, cfg: Config, table: Any, ids_BS: Any) -> Any:
     def lookup(ids: Any, rows: Any) -> Any:
         if sharded:
             ids = jax.lax.all_gather(ids, over, axis=0, tiled=True)
-            ids = jax.lax.all_gather(ids, "cp", axis=1, tiled=True)
+            if cfg.mesh[3] > 1:
+                ids = jax.lax.all_gather(ids, "cp", axis=1, tiled=True)
         if cut_vocab:
             ids = ids - jax.lax.axis_index("tp") * rows.shape[0]
         inside = (ids >= 0) & (ids < rows.shape[0])
         x = rows.at[jnp.where(inside, ids, rows.shape[0])].get(mode="fill", fill_value=0)
         if sharded:
-            x = jax.lax.all_to_all(x, "cp", split_axis=1, concat_axis=2, tiled=True)
+            if cfg.mesh[3] > 1:
+                x = jax.lax.all_to_all(x, "cp", split_axis=1, concat_axis=2, tiled=True)
             x = jax.lax.all_to_all(x, over, split_axis=0, concat_axis=2, tiled=True)
         if cut_vocab and cfg.sequence_parallel:
             return jax.lax.psum_scatter(x, "tp", scatter_dimension=1, tiled=True)
@@ -212,7 +220,7 @@ def embed(mesh: Mesh, cfg: Config, table: Any, ids_BS: Any) -> Any:
     x = jax.shard_map(
         lookup, mesh=mesh, in_specs=(P(BATCH, "cp"), spec), out_specs=out, check_vma=False
     )(ids_BS, table.astype(cfg.compute_dtype))
-    x = scattered(mesh, x, Layout(cfg).cut, out)
+    x = scattered(mesh, x, between(cfg), out)
     if cfg.variant.embed_scale != 1.0:
         x = x * jnp.asarray(cfg.variant.embed_scale, x.dtype)
     return x
@@ -243,9 +251,9 @@ def hidden_states(mesh: Mesh, cfg: Config, params: dict[str, Any], ids_BS: Any) 
 
 def loss(mesh: Mesh, cfg: Config, params: dict[str, Any], ids_BS: Any, targets_BS: Any) -> Any:
     """Mean cross-entropy of the next token; logits in fp32."""
-    at = Layout(cfg)
     x = hidden_states(mesh, cfg, params, ids_BS)
-    x = gathered(mesh, x, at.cut, at.whole)
+    if cfg.mesh[4] > 1:
+        x = gathered(mesh, x, between(cfg), WHOLE)
     name, equation = ("embed", "bsm,vm->bsv") if cfg.tied else ("head", "bsm,mv->bsv")
     weight = model_weights(cfg)[name]
     if cfg.loss_chunks > 1:
@@ -254,7 +262,7 @@ def loss(mesh: Mesh, cfg: Config, params: dict[str, Any], ids_BS: Any, targets_B
     def piece(total: Any, part: Any) -> tuple[Any, None]:
         h, target = part
         logits = project(mesh, cfg, weight, equation, h, params[name], jnp.float32)
-        logits = constrain(mesh, logits, at.wide)
+        logits = constrain(mesh, logits, WIDE)
         if cfg.variant.logit_cap:
             logits = cfg.variant.logit_cap * jnp.tanh(logits / cfg.variant.logit_cap)
         log_sum = jax.nn.logsumexp(logits, axis=-1)
@@ -274,14 +282,14 @@ def loss_in_pieces(mesh: Mesh, cfg: Config, x_BSM: Any, head: Any, targets_BS: A
     """
     weight = model_weights(cfg)["embed" if cfg.tied else "head"]
     spec, equation = weight.spec(cfg), "bsm,vm->bsv" if cfg.tied else "bsm,mv->bsv"
-    cut = next((dim for dim, axes in enumerate(spec) if axes and "fsdp" in axes), None)
+    whole = next((dim for dim, axes in enumerate(spec) if axes and "fsdp" in axes), None)
     over_tp = spec[weight.tp] is not None and "tp" in spec[weight.tp]
     n = cfg.loss_chunks
 
     def on_device(x: Any, head: Any, targets: Any) -> Any:
         head = head.astype(cfg.compute_dtype)
-        if cut is not None:
-            head = jax.lax.all_gather(head, weight_axes(cfg), axis=cut, tiled=True)
+        if whole is not None:
+            head = jax.lax.all_gather(head, weight_axes(cfg), axis=whole, tiled=True)
 
         def add_tp(y: Any) -> Any:
             return jax.lax.psum(y, "tp") if over_tp else y
@@ -307,7 +315,7 @@ def loss_in_pieces(mesh: Mesh, cfg: Config, x_BSM: Any, head: Any, targets_BS: A
     total = jax.shard_map(
         on_device,
         mesh=mesh,
-        in_specs=(Layout(cfg).whole, spec, P(BATCH, "cp")),
+        in_specs=(WHOLE, spec, P(BATCH, "cp")),
         out_specs=P(),
         check_vma=False,
     )(x_BSM, head, targets_BS)

@@ -16,8 +16,9 @@ from jax.ad_checkpoint import checkpoint_name
 from jax.sharding import Mesh
 from jax.sharding import PartitionSpec as P
 
+from chipshift.compiled.step.axes import BATCH, seq
 from chipshift.compiled.step.config import Block, Config, Variant
-from chipshift.compiled.step.sharding import BATCH, fsdp_gathered, gathered, seq
+from chipshift.compiled.step.sharding import fsdp_gathered, gathered
 
 
 def choose(variant: Variant, block: Block, logits_E: Any, bias_E: Any) -> tuple[Any, Any]:

@@ -1,9 +1,4 @@
-"""How the step is cut over devices: the mesh, who holds which part of a weight, and moves.
-
-Mesh axes, outermost first. ``dp`` replicas hold whole weights, ``fsdp`` devices a part of each and
-gather it for use, ``ep`` devices hold different experts (the axis is taken out of fsdp or dp, and
-counts as part of it for everything but experts), ``cp`` devices hold parts of each sequence, ``tp``
-devices parts of each matmul and, outside the matmuls, parts of the sequence.
+"""How the step is cut over devices: who holds which part of a weight, and moves.
 
 Each move names the layout of a value in the forward pass and of its gradient in the backward pass,
 and XLA's partitioner picks the collective: an all-gather forward is a reduce-scatter backward.
@@ -20,28 +15,8 @@ import numpy as np
 from jax.sharding import AxisType, Mesh, NamedSharding
 from jax.sharding import PartitionSpec as P
 
+from chipshift.compiled.step.axes import BATCH, MESH_AXES, seq, weight_axes
 from chipshift.compiled.step.config import Config
-
-MESH_AXES = ("dp", "fsdp", "ep", "cp", "tp")
-BATCH = ("dp", "fsdp", "ep")
-"""Sequences are cut over these."""
-
-
-def seq(cfg: Config) -> tuple[str, ...]:
-    """Axes over which the sequence is cut outside attention and the matmuls."""
-    return ("cp", "tp") if cfg.sequence_parallel else ("cp",)
-
-
-def weight_axes(cfg: Config, *, expert: bool = False, zero: bool = False) -> tuple[str, ...]:
-    """Mesh axes over which a weight is kept in parts: fsdp and cp where the plan has fsdp, and dp
-    as well with ``zero``: last, so that a device's part is cut out of the part that it has without
-    it. An expert's weights are on ep by being another expert's."""
-    _, fsdp, ep, _, _ = cfg.mesh
-    sharded = fsdp * (ep if cfg.ep_from == "fsdp" else 1) > 1
-    if not (sharded or zero):
-        return ()
-    with_ep = not expert and (cfg.ep_from == "fsdp" or zero)
-    return ("fsdp", *(("ep",) if with_ep else ()), "cp", *(("dp",) if zero else ()))
 
 
 def make_mesh(cfg: Config, devices: list[Any]) -> Mesh:
@@ -100,9 +75,9 @@ class Weight:
         """Where it lives; ``whole``: gathered over fsdp; ``zero``: cut over dp as well."""
         dims: list[tuple[str, ...]] = [()] * len(self.shape)
         sizes = dict(zip(MESH_AXES, cfg.mesh, strict=True))
-        if self.tp is not None and self.shape[self.tp] % sizes["tp"] == 0:
+        if cfg.mesh[4] > 1 and self.tp is not None and self.shape[self.tp] % sizes["tp"] == 0:
             dims[self.tp] = ("tp",)
-        if self.ep is not None:
+        if cfg.mesh[2] > 1 and self.ep is not None:
             dims[self.ep] = ("ep",)
         over = weight_axes(cfg, expert=self.ep is not None, zero=zero)
         parts = int(np.prod([sizes[axis] for axis in over]))
@@ -113,13 +88,16 @@ class Weight:
 
     def _cut(self, parts: int, dims: list[tuple[str, ...]], sizes: dict[str, int]) -> int:
         """The dimension that fsdp cuts: the declared one, else the first that divides."""
-        first = self.fsdp or 0
-        candidates: list[int] = [first, *range(len(self.shape))]
-        for dim in candidates:
+        for dim in (self.fsdp or 0, *range(len(self.shape))):
             held = int(np.prod([sizes[axis] for axis in dims[dim]], dtype=int))
             if self.shape[dim] % (held * parts) == 0:
-                return dim
+                return int(dim)
         raise ValueError(f"no dimension of a weight of shape {self.shape} divides over {parts}")
+
+
+def on_devices(mesh: Mesh, run: Any, cut: Any, out: Any) -> Any:
+    """``run`` on every device by itself, on the parts of its arguments that ``cut`` gives it."""
+    return jax.shard_map(run, mesh=mesh, in_specs=cut, out_specs=out, check_vma=False)
 
 
 def constrain(mesh: Mesh, x: Any, spec: Any) -> Any:
@@ -185,19 +163,11 @@ def project(
     return multiply(x, w)
 
 
-def project_all(mesh: Mesh, cfg: Config, held: Any, equation: str, x: Any) -> tuple[Any, ...]:
-    """``project`` of one (B, S, M), its sequence in parts, by several weights, pairs ``held``."""
-    if cfg.mesh[4] > 1 and cfg.sequence_parallel:
-        weights, ws = zip(*held, strict=True)
-        return _project_all_over_tp(mesh, cfg, weights, equation, x, ws)
-    x = gathered(mesh, x, P(BATCH, seq(cfg), None), P(BATCH, "cp", None))
-    return tuple(project(mesh, cfg, weight, equation, x, w) for weight, w in held)
-
-
-def _project_all_over_tp(
+def project_over_tp(
     mesh: Mesh, cfg: Config, weights: tuple[Weight, ...], equation: str, x: Any, ws: tuple[Any, ...]
 ) -> tuple[Any, ...]:
-    """``x`` is gathered over tp. Its gradient is written for one device, which adds up what each
+    """``project`` of one (B, S, M), its sequence in parts, by several weights: ``x`` is gathered
+    over tp. Its gradient is written for one device, which adds up what each
     weight gives and scatters that once: the partitioner would scatter every weight's own, or send
     what goes into a narrow one to other devices instead."""
     lhs, out = equation.split("->")
@@ -257,17 +227,8 @@ def _own_head(mesh: Mesh, cfg: Config, weight: Weight, w: Any) -> Any:
 
 
 def project_out(mesh: Mesh, cfg: Config, weight: Weight, equation: str, x: Any, w: Any) -> Any:
-    """``project`` of what tp cuts to (B, S, M), the sums scattered along the sequence."""
-    if cfg.mesh[4] > 1 and cfg.sequence_parallel:
-        return _project_out_of_tp(mesh, cfg, weight, equation, x, w)
-    y = project(mesh, cfg, weight, equation, x, w)
-    return scattered(mesh, y, P(BATCH, seq(cfg), None), P(BATCH, "cp", None))
-
-
-def _project_out_of_tp(
-    mesh: Mesh, cfg: Config, weight: Weight, equation: str, x: Any, w: Any
-) -> Any:
-    """Written for one device for the same reason."""
+    """``project`` of what tp cuts to (B, S, M), the sums scattered along the sequence; written for
+    one device for the same reason."""
     lhs, out = equation.split("->")
     left, right = lhs.split(",")
     cut, whole_y = P(BATCH, seq(cfg), None), P(BATCH, "cp", None)

@@ -10,10 +10,11 @@ import jax.numpy as jnp
 from jax.sharding import Mesh, NamedSharding
 from jax.sharding import PartitionSpec as P
 
+from chipshift.compiled.step.axes import BATCH
 from chipshift.compiled.step.config import Config
 from chipshift.compiled.step.model import loss
-from chipshift.compiled.step.sharding import BATCH, Weight, constrain
-from chipshift.compiled.step.weights import init, tree
+from chipshift.compiled.step.sharding import Weight, constrain
+from chipshift.compiled.step.weights import init, stacked, tree
 
 
 def param_specs(cfg: Config, *, zero: bool = False) -> Any:
@@ -33,20 +34,12 @@ def state_specs(cfg: Config) -> dict[str, Any]:
 
 
 def state_shapes(cfg: Config) -> dict[str, Any]:
-    def shapes(dtype: str) -> Any:
-        return tree(
-            cfg,
-            lambda weight, repeats: jax.ShapeDtypeStruct(
-                (repeats, *weight.shape) if repeats else weight.shape, jnp.dtype(dtype)
-            ),
-        )
+    def of(dtype: str) -> Any:
+        return tree(cfg, lambda w, repeats: jax.ShapeDtypeStruct(stacked(w, repeats), dtype))
 
-    return {
-        "params": shapes(cfg.master_dtype),
-        "mean": shapes(cfg.moment_dtype),
-        "square": shapes(cfg.moment_dtype),
-        "count": jax.ShapeDtypeStruct((), jnp.int32),
-    }
+    dtypes = {"params": cfg.master_dtype, "mean": cfg.moment_dtype, "square": cfg.moment_dtype}
+    state = {name: of(dtype) for name, dtype in dtypes.items()}
+    return {**state, "count": jax.ShapeDtypeStruct((), jnp.int32)}
 
 
 def init_state(cfg: Config, seed: int = 0) -> dict[str, Any]:

@@ -12,9 +12,7 @@ import jax
 import jax.numpy as jnp
 
 from chipshift.compiled.step.config import Block, Config
-from chipshift.compiled.step.sharding import (
-    Weight,
-)
+from chipshift.compiled.step.sharding import Weight
 
 EMBED_INIT = 0.02
 
@@ -99,13 +97,17 @@ def tree(cfg: Config, leaf: Any) -> dict[str, Any]:
     return {**outside, "segments": segments}
 
 
+def stacked(weight: Weight, repeats: int) -> tuple[int, ...]:
+    """The shape of a segment's weights; repeats 0 outside the segments."""
+    return (repeats, *weight.shape) if repeats else weight.shape
+
+
 def init(cfg: Config, seed: int) -> dict[str, Any]:
     """Random parameters: normal matrices, norms at their identity."""
     keys = iter(jax.random.split(jax.random.key(seed), 4096))
 
     def leaf(weight: Weight, repeats: int) -> Any:
-        shape = (repeats, *weight.shape) if repeats else weight.shape
-        dtype = jnp.dtype(cfg.master_dtype)
+        shape, dtype = stacked(weight, repeats), jnp.dtype(cfg.master_dtype)
         if len(weight.shape) == 1:
             return jnp.full(shape, 0.0 if cfg.variant.unit_offset else 1.0, dtype)
         return EMBED_INIT * jax.random.normal(next(keys), shape, dtype)

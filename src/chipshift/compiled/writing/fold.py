@@ -15,6 +15,7 @@ from contextlib import suppress
 from dataclasses import replace
 from typing import Any
 
+from chipshift.compiled.step.axes import seq, weight_axes
 from chipshift.compiled.step.config import Config
 from chipshift.compiled.step.remat_names import checkpoint_names
 from chipshift.compiled.writing.text import Edit, Source, bodies, edited, quoted
@@ -22,7 +23,9 @@ from chipshift.compiled.writing.text import Edit, Source, bodies, edited, quoted
 World = dict[str, Any]
 """Values of names, as they are for one kind of layer."""
 
-FUNCTIONS: dict[str, Callable[..., Any]] = {"checkpoint_names": checkpoint_names}
+FUNCTIONS: dict[str, Callable[..., Any]] = {
+    "checkpoint_names": checkpoint_names, "seq": seq, "weight_axes": weight_axes,
+}  # fmt: skip
 """Functions of the step whose calls are replaced by their value: lookups in tables of its own."""
 
 _COMPARE: dict[type[ast.cmpop], Callable[[Any, Any], Any]] = {
@@ -62,8 +65,23 @@ def _pass(source: Source, worlds: list[World]) -> str:
     edits: list[Edit] = []
     for node in source.tree.body:
         if isinstance(node, ast.FunctionDef | ast.ClassDef):
-            edits += _Folder(source, [{} for _ in worlds], worlds).fold(node)
+            edits += _Folder(source, _of_class(node, worlds), worlds).fold(node)
     return edited(source.text, edits)
+
+
+def _of_class(node: ast.stmt, worlds: list[World]) -> list[World]:
+    """Values of a class's own fields, as ``self.`` and the name, by their annotation."""
+    fields = [one for one in getattr(node, "body", []) if isinstance(one, ast.AnnAssign)]
+    return [
+        {
+            f"self.{one.target.id}": world[one.annotation.id]
+            for one in fields
+            if isinstance(one.target, ast.Name)
+            and isinstance(one.annotation, ast.Name)
+            and one.annotation.id in world
+        }
+        for world in worlds
+    ]
 
 
 class _Folder:
@@ -141,6 +159,13 @@ class _Folder:
                 return begins, ends, quoted(self.value(node))
         if isinstance(node, ast.BoolOp):
             return self._operands(node, begins, ends)
+        if isinstance(node, ast.BinOp | ast.Compare):
+            with suppress(Unknown):  # of literals alone
+                return begins, ends, quoted(evaluate(node, {}))
+        if isinstance(node, ast.Attribute):
+            with suppress(Unknown):
+                value = self.value(node)
+                return (begins, ends, quoted(value)) if isinstance(value, bool) else None
         return None
 
     def _operands(self, node: ast.BoolOp, begins: int, ends: int) -> Edit | None:
@@ -261,6 +286,8 @@ def evaluate(node: ast.expr, world: World) -> Any:
             return node.value
         case ast.Name() if node.id in world:
             return world[node.id]
+        case ast.Attribute(value=ast.Name(id="self"), attr=name) if f"self.{name}" in world:
+            return world[f"self.{name}"]
         case ast.Attribute():
             return getattr(evaluate(node.value, world), node.attr)
         case ast.Tuple():
@@ -282,8 +309,9 @@ def evaluate(node: ast.expr, world: World) -> Any:
         case ast.IfExp():
             holds = evaluate(node.test, world)
             return evaluate(node.body if holds else node.orelse, world)
-        case ast.Call(func=ast.Name(id=name), keywords=[]) if name in FUNCTIONS:
-            return FUNCTIONS[name](*(evaluate(one, world) for one in node.args))
+        case ast.Call(func=ast.Name(id=name)) if name in FUNCTIONS:
+            named = {str(k.arg): evaluate(k.value, world) for k in node.keywords}
+            return FUNCTIONS[name](*(evaluate(one, world) for one in node.args), **named)
     raise Unknown
 
 

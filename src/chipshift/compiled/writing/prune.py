@@ -132,6 +132,9 @@ def _locals(source: Source) -> Iterator[Edit]:
             for inner in body:
                 if isinstance(inner, ast.FunctionDef) and not used[inner.name]:
                     yield source.without([inner])
+                elif isinstance(inner, ast.AnnAssign) and isinstance(inner.target, ast.Name):
+                    if not used[inner.target.id]:
+                        yield source.without([inner])
                 elif isinstance(inner, ast.Assign) and len(inner.targets) == 1:
                     yield from _unread(source, inner, used)
 

@@ -10,23 +10,29 @@ from dataclasses import fields, is_dataclass
 from pathlib import Path
 from typing import Any
 
-import chipshift.compiled.step
+import chipshift
 from chipshift.compiled.step.config import Config
+from chipshift.compiled.writing.calls import plain
 from chipshift.compiled.writing.fold import folded
 from chipshift.compiled.writing.prune import PART, pruned
-from chipshift.compiled.writing.text import quoted
+from chipshift.compiled.writing.text import quoted, refitted
 
 PARTS = (
-    "config", "sharding", "remat_names", "remat", "attention", "moe", "weights", "model",
-    "train_step",
+    "models/rope", *(f"compiled/step/{name}" for name in (
+        "config", "axes", "sharding", "remat_names", "remat", "attention", "moe", "weights",
+        "model", "train_step",
+    )),
 )  # fmt: skip
 """In the order that a reader, and Python, needs them."""
 
-_OWN_IMPORT = re.compile(r"^from chipshift\.compiled\.step[^\n]*?(?:\([^)]*\)|$)\n?", re.MULTILINE)
+_OWN_IMPORT = re.compile(r"^from chipshift\.[^\n]*?(?:\([^)]*\)|$)\n?", re.MULTILINE)
 _FUTURE = "from __future__ import annotations\n"
 _MODULE_CALLS = re.compile(r"\bmoe\.(?=experts)")
 _HEADING = re.compile(rf"^{PART} = (.*)$", re.MULTILINE)
 _CONFIG = re.compile(r"^CONFIG = None$", re.MULTILINE)
+
+ON_A_LINE = 6
+"""Fields of a constant that stand on one line."""
 
 _MAIN = '''
 
@@ -37,21 +43,13 @@ def main() -> None:
     """Run a few steps on random tokens over the devices there are."""
     wanted = int(np.prod(CONFIG.mesh))
     jax.config.update("jax_num_cpu_devices", wanted)  # where there is no accelerator
-    there = len(jax.devices())
-    if there < wanted:
-        raise SystemExit(
-            f"this step is cut over {wanted} devices and there are {there}; a CPU shows as "
-            "many with JAX_PLATFORMS=cpu"
-        )
+    if len(jax.devices()) < wanted:
+        raise SystemExit(f"not {wanted} devices here; a CPU shows as many with JAX_PLATFORMS=cpu")
     # The attention kernel is the TPU's; anywhere else the same in plain JAX.
     kernel = CONFIG.attention if jax.default_backend() == "tpu" else "blockwise"
     cfg = replace(CONFIG, attention=kernel)
-    mesh = jax.make_mesh(
-        cfg.mesh,
-        MESH_AXES,
-        axis_types=(AxisType.Auto,) * len(MESH_AXES),
-        devices=jax.devices()[:wanted],
-    )
+    kinds = (AxisType.Auto,) * len(MESH_AXES)
+    mesh = jax.make_mesh(cfg.mesh, MESH_AXES, kinds, devices=jax.devices()[:wanted])
     step, _ = make_step(mesh, cfg)
     place = jax.tree.map(lambda spec: NamedSharding(mesh, spec), state_specs(cfg))
     state = jax.jit(partial(init_state, cfg), out_shardings=place)()
@@ -69,17 +67,23 @@ if __name__ == "__main__":
 
 def source(cfg: Config, title: str) -> str:
     """Python source of the step for ``cfg``; ``title`` says what it is for."""
-    text = pruned(folded(joined(title), cfg, tuple({cfg.attention, "blockwise"})), root="main")
+    text, before = joined(title), ""
+    while text != before:
+        before = text
+        text = folded(text, cfg, tuple({cfg.attention, "blockwise"}))
+        text = pruned(text, root="main")
+        text = pruned(plain(text, ("Weight",)), root="main")
+    text = refitted(text)
     text = _HEADING.sub(lambda found: commented(ast.literal_eval(found[1])), text)
     text = re.sub(r"^(#.*)\n\n(?=@|def |class )", r"\1\n\n\n", text, flags=re.MULTILINE)
-    text = _CONFIG.sub(lambda _: f"CONFIG = {literal(cfg, fields_of(text))}", text)
+    text = _CONFIG.sub(lambda _: constants(cfg, fields_of(text)), text)
     text = re.sub(r"\n{3,}(?=    )", "\n\n", text)  # before a method, others between left out
     return re.sub(r"\n{4,}", "\n\n\n", text)
 
 
 def joined(title: str) -> str:
     """All modules of the step in one text, imports first, a heading above each."""
-    folder = Path(chipshift.compiled.step.__file__).parent
+    folder = Path(chipshift.__file__).parent
     parts, imports = [], []
     for name in PARTS:
         text = (folder / f"{name}.py").read_text("utf8")
@@ -110,22 +114,45 @@ def fields_of(text: str) -> dict[str, set[str]]:
     }
 
 
-def literal(value: Any, kept: dict[str, set[str]], indent: str = "") -> str:
-    """A value as Python source: of dataclasses, fields that are kept and not at their default."""
-    inner = indent + "    "
-    if isinstance(value, tuple) and any(map(_has_class, value)):
-        items = [f"{inner}{literal(one, kept, inner)},\n" for one in value]
-        return f"(\n{''.join(items)}{indent})"
-    if not is_dataclass(value):
-        return quoted(value)
+def constants(cfg: Config, kept: dict[str, set[str]]) -> str:
+    """``CONFIG`` as Python source, each kind of layer and of rotary positions under a name of its
+    own before it."""
+    blocks = list(dict.fromkeys(block for unit, _ in cfg.segments for block in unit))
+    ropes = [] if "rope" not in kept["Block"] else list(dict.fromkeys(b.rope for b in blocks))
+    named = _names("ROPE", ropes) | _names("LAYER", blocks)
+    lines = [f"{name} = {built(value, kept, named)}" for value, name in named.items()]
+    return "\n".join([*lines, f"CONFIG = {built(cfg, kept, named)}"])
+
+
+def _names(word: str, values: list[Any]) -> dict[Any, str]:
+    """A name for each value, numbered where there are several."""
+    if len(values) == 1:
+        return {values[0]: word}
+    return {value: f"{word}_{number}" for number, value in enumerate(values, 1)}
+
+
+def built(value: Any, kept: dict[str, set[str]], named: dict[Any, str]) -> str:
+    """A dataclass as Python source: fields that are kept and not at their default; on one line, or
+    one field a line."""
     name = type(value).__name__
-    given = {
-        field.name: getattr(value, field.name)
+    items = [
+        f"{field.name}={_literal(getattr(value, field.name), kept, named)}"
         for field in fields(value)
         if field.name in kept[name] and getattr(value, field.name) != field.default
-    }
-    items = [f"{inner}{key}={literal(one, kept, inner)},\n" for key, one in given.items()]
-    return f"{name}(\n{''.join(items)}{indent})" if items else f"{name}()"
+    ]
+    line = f"{name}({', '.join(items)})"
+    if len(items) <= ON_A_LINE:
+        return line
+    return f"{name}(\n" + "".join(f"    {item},\n" for item in items) + ")"
+
+
+def _literal(value: Any, kept: dict[str, set[str]], named: dict[Any, str]) -> str:
+    if isinstance(value, tuple) and any(map(_has_class, value)):
+        items = ", ".join(_literal(one, kept, named) for one in value)
+        return f"({items}{',' * (len(value) == 1)})"
+    if is_dataclass(value):
+        return named.get(value) or built(value, kept, named)
+    return quoted(value)
 
 
 def _has_class(value: Any) -> bool:

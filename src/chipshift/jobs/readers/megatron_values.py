@@ -6,7 +6,8 @@ Arguments and defaults: NVIDIA, Megatron-LM, megatron/training/arguments.py, 202
 from __future__ import annotations
 
 from chipshift.jobs.settings import Sheet, as_boolean, as_number
-from chipshift.models.numerics import Numerics, Rope
+from chipshift.models.numerics import Numerics
+from chipshift.models.rope import Rope
 
 LLAMA_3 = (1.0, 4.0, 8192)
 """--use-rope-scaling: turns up to which a pair is slowed down, from which it is not, positions."""
