@@ -109,7 +109,7 @@ def test_it_is_a_few_hundred_lines_formatted_and_with_nothing_unused() -> None:
     plan = Plan(fsdp=16, remat="full")
     cfg, _ = describe.config(preset("llama-3.1-8b"), plan, seq_len=8192)
     text = source(cfg, "Llama 3.1 8B over sixteen devices.")
-    assert text.count("\n") < 730
+    assert text.count("\n") <= 600
     for check in (["check", "--select", "F,E9"], ["format", "--check", "--line-length", "100"]):
         ran = subprocess.run(
             [sys.executable, "-m", "ruff", *check, "--isolated", "-"],

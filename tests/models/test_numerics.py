@@ -9,8 +9,8 @@ import pytest
 
 from chipshift.models.hf import read_config
 from chipshift.models.numerics import Numerics
-from chipshift.models.rope import Rope
 from chipshift.models.preset import preset
+from chipshift.models.rope import Rope
 
 LLAMA: dict[str, Any] = {
     "model_type": "llama", "hidden_size": 256, "num_hidden_layers": 2, "num_attention_heads": 4,

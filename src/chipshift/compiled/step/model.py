@@ -22,6 +22,7 @@ from chipshift.compiled.step.sharding import (
     Weight,
     constrain,
     gathered,
+    on_devices,
     project,
     project_apart,
     project_out,
@@ -217,10 +218,10 @@ def embed(mesh: Mesh, cfg: Config, table: Any, ids_BS: Any) -> Any:
         return jax.lax.psum(x, "tp") if cut_vocab else x
 
     out = P(BATCH, seq(cfg) if cut_vocab else "cp", None)
-    x = jax.shard_map(
-        lookup, mesh=mesh, in_specs=(P(BATCH, "cp"), spec), out_specs=out, check_vma=False
-    )(ids_BS, table.astype(cfg.compute_dtype))
-    x = scattered(mesh, x, between(cfg), out)
+    look_up = on_devices(mesh, lookup, (P(BATCH, "cp"), spec), out)
+    x = look_up(ids_BS, table.astype(cfg.compute_dtype))
+    if cfg.mesh[4] > 1:
+        x = scattered(mesh, x, between(cfg), out)
     if cfg.variant.embed_scale != 1.0:
         x = x * jnp.asarray(cfg.variant.embed_scale, x.dtype)
     return x

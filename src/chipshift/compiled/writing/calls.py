@@ -11,6 +11,8 @@ from chipshift.compiled.writing.text import Edit, Source, bodies, edited, quoted
 
 Function = ast.FunctionDef
 MISSING = object()
+FEW = 2
+"""Parts of a literal up to which it stands where its name did."""
 
 
 def plain(text: str, classes: tuple[str, ...]) -> str:
@@ -194,15 +196,20 @@ def _forwarding(source: Source) -> Iterator[Edit]:
     for node, method in _functions(source.tree):
         body = [one for one in node.body if not isinstance(one, ast.Expr)]
         call = body[0].value if len(body) == 1 and isinstance(body[0], ast.Return) else None
-        names = [a.arg for a in node.args.args]
-        if method or not isinstance(call, ast.Call) or call.keywords or node.args.kwonlyargs:
+        names = [a.arg for a in node.args.args[method:]]
+        if not isinstance(call, ast.Call) or call.keywords or node.args.kwonlyargs:
             continue
-        if not names or [source.of(one) for one in call.args] != names:
+        target = source.of(call.func)
+        if target.startswith("self.") is not method or not names:
             continue
         calls = uses.of(node, method)
-        if all(len(one.args) == len(names) for one in calls):
-            for one in calls:
-                yield (*source.span(one.func), source.of(call.func))
+        whole = all(len(one.args) == len(names) for one in calls)
+        if not whole or [source.of(one) for one in call.args] != names:
+            continue
+        for one in calls:
+            receiver = source.of(one.func.value) if isinstance(one.func, ast.Attribute) else ""
+            new = f"{receiver}.{target.removeprefix('self.')}" if method else target
+            yield (*source.span(one.func), new)
 
 
 def _assigned_to_itself(
@@ -246,9 +253,8 @@ def _literals(inside: list[ast.AST]) -> Iterator[tuple[str, ast.expr]]:
         else:
             continue
         for target, value in pairs:
-            literal = isinstance(value, ast.Constant) or (
-                isinstance(value, ast.Tuple) and not value.elts
-            )
+            parts = value.elts if isinstance(value, ast.Tuple) else [value]
+            literal = len(parts) <= FEW and all(isinstance(one, ast.Constant) for one in parts)
             if isinstance(target, ast.Name) and literal:
                 yield target.id, value
 

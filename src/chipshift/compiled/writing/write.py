@@ -15,7 +15,7 @@ from chipshift.compiled.step.config import Config
 from chipshift.compiled.writing.calls import plain
 from chipshift.compiled.writing.fold import folded
 from chipshift.compiled.writing.prune import PART, pruned
-from chipshift.compiled.writing.text import quoted, refitted
+from chipshift.compiled.writing.text import WIDTH, quoted, refitted
 
 PARTS = (
     "models/rope", *(f"compiled/step/{name}" for name in (
@@ -30,9 +30,6 @@ _FUTURE = "from __future__ import annotations\n"
 _MODULE_CALLS = re.compile(r"\bmoe\.(?=experts)")
 _HEADING = re.compile(rf"^{PART} = (.*)$", re.MULTILINE)
 _CONFIG = re.compile(r"^CONFIG = None$", re.MULTILINE)
-
-ON_A_LINE = 6
-"""Fields of a constant that stand on one line."""
 
 _MAIN = '''
 
@@ -120,8 +117,8 @@ def constants(cfg: Config, kept: dict[str, set[str]]) -> str:
     blocks = list(dict.fromkeys(block for unit, _ in cfg.segments for block in unit))
     ropes = [] if "rope" not in kept["Block"] else list(dict.fromkeys(b.rope for b in blocks))
     named = _names("ROPE", ropes) | _names("LAYER", blocks)
-    lines = [f"{name} = {built(value, kept, named)}" for value, name in named.items()]
-    return "\n".join([*lines, f"CONFIG = {built(cfg, kept, named)}"])
+    lines = [built(value, kept, named, f"{name} = ") for value, name in named.items()]
+    return "\n".join([*lines, built(cfg, kept, named, "CONFIG = ")])
 
 
 def _names(word: str, values: list[Any]) -> dict[Any, str]:
@@ -131,28 +128,32 @@ def _names(word: str, values: list[Any]) -> dict[Any, str]:
     return {value: f"{word}_{number}" for number, value in enumerate(values, 1)}
 
 
-def built(value: Any, kept: dict[str, set[str]], named: dict[Any, str]) -> str:
-    """A dataclass as Python source: fields that are kept and not at their default; on one line, or
-    one field a line."""
-    name = type(value).__name__
-    items = [
-        f"{field.name}={_literal(getattr(value, field.name), kept, named)}"
-        for field in fields(value)
-        if field.name in kept[name] and getattr(value, field.name) != field.default
-    ]
-    line = f"{name}({', '.join(items)})"
-    if len(items) <= ON_A_LINE:
-        return line
-    return f"{name}(\n" + "".join(f"    {item},\n" for item in items) + ")"
+def built(value: Any, kept: dict[str, set[str]], named: dict[Any, str], before: str = "") -> str:
+    """A dataclass as Python source, ``before`` before it: fields that are kept and not at their
+    default, laid out as ruff does it; the step's own one a line."""
+    inner = " " * (len(before) - len(before.lstrip()) + 4)
+    begins = f"{before}{type(value).__name__}("
+    items = []
+    for field in fields(value):
+        one, name = getattr(value, field.name), f"{inner}{field.name}="
+        if field.name in kept[type(value).__name__] and one != field.default:
+            nested = is_dataclass(one) and one not in named
+            text = built(one, kept, named, name) if nested else name + _literal(one, named)
+            items.append(text)
+    line = ", ".join(item.strip() for item in items)
+    if not isinstance(value, Config):
+        if len(f"{begins}{line}),") <= WIDTH:
+            return f"{begins}{line})"
+        if len(inner + line) <= WIDTH:
+            return f"{begins}\n{inner}{line}\n{inner[4:]})"
+    return f"{begins}\n" + "".join(f"{item},\n" for item in items) + f"{inner[4:]})"
 
 
-def _literal(value: Any, kept: dict[str, set[str]], named: dict[Any, str]) -> str:
+def _literal(value: Any, named: dict[Any, str]) -> str:
     if isinstance(value, tuple) and any(map(_has_class, value)):
-        items = ", ".join(_literal(one, kept, named) for one in value)
+        items = ", ".join(_literal(one, named) for one in value)
         return f"({items}{',' * (len(value) == 1)})"
-    if is_dataclass(value):
-        return named.get(value) or built(value, kept, named)
-    return quoted(value)
+    return named[value] if is_dataclass(value) else quoted(value)
 
 
 def _has_class(value: Any) -> bool:
