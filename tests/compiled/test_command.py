@@ -89,6 +89,7 @@ def test_where_a_plan_does_not_fit_the_nearest_that_does_is_compiled(
         (["--to", "v6e:4x4", "--model", "llama-3.1-8b"], "a model alone has no batch"),
         (["--to", "v6e:4x4", "--model", "llama-3.1-8b", *ENTRY], "is a program already"),
         (["--to", "v6e:4x4", *ENTRY, "--hlo", "nowhere/out.txt"], "in a folder that is there"),
+        (["--to", "v6e:4x4", "job.toml", "--write", "nowhere/step.py"], "a folder that is there"),
         (["--to", "mi300x*8", *ENTRY], "no compiler that works without the chip"),
         (["--to", "v6e:4x4", "--entry", "a:b", "--torch", "c:d"], "compile one thing"),
     ],

@@ -107,8 +107,9 @@ def command(
     """
     if not timeout > 0:
         raise InputError(f"--timeout {timeout:g}: expected a number of seconds above 0")
-    if hlo and (not Path(hlo).parent.is_dir() or Path(hlo).is_dir()):
-        raise InputError(f"--hlo {hlo}: expected a file in a folder that is there")
+    for option, file in (("--hlo", hlo), ("--write", write)):
+        if file and (not Path(file).parent.is_dir() or Path(file).is_dir()):
+            raise InputError(f"{option} {file}: expected a file in a folder that is there")
     machines, mode = machines_of(to, also), "fast" if fast else "time"
     old = comparison.load(against) if against else None
     with working("reading the job") as say:
