@@ -356,3 +356,78 @@ def test_gpt2s_own_vocabulary_goes_before_that_of_a_model_of_the_same_shape(tmp_
     text = text.replace("--vocab-size 32000", "--vocab-file /data/gpt2-vocab.json --merge-file m")
     own = "--num-layers 40 --hidden-size 5120 --num-attention-heads 40"
     assert job(tmp_path, {"a.sh": f"#!/bin/bash\n{text} {own}\n"}).model.vocab == 393 * 128
+
+
+LLM = """#!/bin/bash
+torchrun --nproc_per_node 8 --nnodes 1 finetune.py --tensor_model_parallel_size 4 \\
+  --pipeline_model_parallel_size 2 --model_name llama2 --bf16 --global_batch_size 64 \\
+  --micro_batch_size 2 --seq_length 4096 --use_checkpoint_args --glu_activation swiglu \\
+  --use_rms_norm --sequence_parallel --recompute_granularity selective
+"""
+
+
+def test_megatron_llm_spells_with_underscores(tmp_path: Path) -> None:
+    # 8 devices / (4 × 2): one replica, 64 / 2 forwards
+    read = job(tmp_path, {"a.sh": LLM}, model="llama-2-7b")
+    found = plan(read)
+    assert (found.tp, found.pp, found.dp, found.accumulation, found.remat) == (
+        *(4, 2, 1, 32, "selective"),
+    )
+    assert (read.precision.value.weights, found.sequence_parallel) == ("bf16", True)
+    with pytest.raises(InputError, match="--use-checkpoint-args takes --num-layers"):
+        job(tmp_path, {"a.sh": LLM})
+
+
+def test_several_jobs_of_a_script_are_counted(tmp_path: Path) -> None:
+    text = f"#!/bin/bash\nfor TP in 1 2 4; do\n  {GPT} --tensor-model-parallel-size $TP\ndone\n"
+    read = job(tmp_path, {"a.sh": text})
+    assert plan(read).tp == 4
+    assert ("jobs of the script", "3") in [(what, value) for what, value, _ in read.assumed]
+
+
+def test_a_script_behind_nohup_is_named(tmp_path: Path) -> None:
+    with pytest.raises(InputError, match=r"train\.sh, which it names"):
+        job(tmp_path, {"a.sh": "N=8\nnohup X=4 bash train.sh dsw $N > log 2>&1 &\n"})
+
+
+BRIDGE = """
+import argparse, importlib
+from megatron.bridge.recipes.llama import llama3_8b_pretrain_config, llama3_70b_pretrain_config
+from megatron.bridge.recipes import llama as recipes
+from megatron.bridge.training.pretrain import pretrain
+%s
+def main():
+    parser = argparse.ArgumentParser()
+    parser.add_argument("--size", default="8b")
+    args = parser.parse_args()
+    %s
+    cfg = make()
+    cfg.train.global_batch_size = 64
+    pretrain(config=cfg, forward_step_func=step)
+if __name__ == "__main__":
+    main()
+"""
+FUNCTIONS = 'T = {"8b": llama3_8b_pretrain_config, "70b": llama3_70b_pretrain_config}'
+
+
+@pytest.mark.parametrize(
+    ("table", "chosen"),
+    [
+        (FUNCTIONS, "make = T.get(args.size)"),
+        ("", "make = getattr(recipes, 'llama3_' + args.size + '_pretrain_config', None)"),
+        (
+            "M = importlib.import_module('m.llama')",
+            "make = getattr(M, f'llama3_{args.size}_pretrain_config')",
+        ),
+        (
+            'T = {"70b": lambda: llama3_70b_pretrain_config()}',
+            "make = T.get(args.size, llama3_8b_pretrain_config)",
+        ),
+    ],
+)
+def test_a_recipe_that_an_argument_chooses(tmp_path: Path, table: str, chosen: str) -> None:
+    program = BRIDGE % (table, chosen)
+    assert job(tmp_path, {"train.py": program}).model.n_layers == 32
+    run = "#!/bin/bash\ntorchrun --nproc_per_node 8 --nnodes 4 train.py --size 70b\n"
+    read = job(tmp_path, {"run.sh": run, "train.py": program})
+    assert (read.model.n_layers, read.devices and read.devices.value) == (80, 32)

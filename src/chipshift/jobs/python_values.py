@@ -155,6 +155,10 @@ def evaluate(node: ast.AST, module: Module, depth: int = 0) -> Any:
             return evaluate(node.body if test else node.orelse, module, depth + 1)
     if isinstance(node, ast.Call):
         return _known_call(node, module, depth)
+    if isinstance(node, ast.Lambda) and isinstance(node.body, ast.Call):
+        inner = node.body  # a table of ``lambda: recipe()``
+        if not (inner.args or inner.keywords or node.args.args) and dotted(inner.func):
+            return Unknown(dotted(inner.func))
     if isinstance(node, ast.JoinedStr):
         parts = [evaluate(part, module, depth + 1) for part in node.values]
         if not any(isinstance(part, Unknown) for part in parts):
@@ -187,7 +191,25 @@ def _known_call(node: ast.Call, module: Module, depth: int) -> Any:
         return evaluate(node.args[1], module, depth + 1)
     if name in ENVIRONMENT and len(node.args) == 1 and isinstance(node.args[0], ast.Constant):
         return Variable(f"${node.args[0].value!s}")
+    if (chosen := _chosen(node, name, module, depth)) is not None:
+        return chosen
     return Unknown(f"{name or 'call'}()")
+
+
+def _chosen(node: ast.Call, name: str, module: Module, depth: int) -> Any:
+    """``TABLE.get(key)``, ``getattr(recipes, "x")`` and ``import_module("a.b")``; None where what
+    is chosen cannot be told.
+    """
+    values = [evaluate(one, module, depth + 1) for one in node.args]
+    if name in ("importlib.import_module", "import_module") and _text(values[:1] and values[0]):
+        return Unknown(values[0])
+    if name == "getattr" and len(values) in (2, 3) and _text(values[1]):
+        return Unknown(f"{values[0]}.{values[1]}") if isinstance(values[0], Unknown) else None
+    if isinstance(node.func, ast.Attribute) and node.func.attr == "get" and values:
+        table = evaluate(node.func.value, module, depth + 1)
+        if isinstance(table, dict) and not isinstance(values[0], Unknown):
+            return table.get(values[0], values[1] if len(values) > 1 else None)
+    return None
 
 
 def _joined(node: ast.BoolOp, module: Module, depth: int) -> Any:

@@ -17,6 +17,11 @@ _TITAN_TABLES = {"training", "parallelism", "activation_checkpoint", "lr_schedul
 _MEGATRON = re.compile(
     r"--(?:tensor-model-parallel-size|micro-batch-size|hidden-size|num-layers)\b"
 )
+_MEGATRON_LLM = re.compile(
+    r"\.py\b.*--tensor_model_parallel_size\b.*--(?:use_checkpoint_args|micro_batch_size|num_layers)\b",
+    re.S,
+)
+"""Megatron-LLM's spelling of Megatron-LM's arguments."""
 _MEGATRON_YAML = re.compile(
     r"^[ \t]+--(?:tensor-model-parallel-size|micro-batch-size|hidden-size|num-layers):[ \t]", re.M
 )
@@ -73,8 +78,8 @@ _LAUNCH = re.compile(
     re.M,
 )
 _STARTS_SCRIPT = re.compile(
-    r"^[ \t]*(?:\w+=\S*[ \t]+)*(?:(?:ba|z)?sh|sbatch|qsub|\.)[ \t]*(?:-\S+[ \t]+)*(?:\./)?"
-    r"[\w./${}-]+\.(?:sh|sbatch|slurm|bash)\b",
+    r"^[ \t]*(?:(?:\w+=\S*|nohup|exec|time|env)[ \t]+)*(?:(?:ba|z)?sh|sbatch|qsub|\.)[ \t]*"
+    r"(?:-\S+[ \t]+)*(?:\./)?[\w./${}-]+\.(?:sh|sbatch|slurm|bash)\b",
     re.M,
 )
 """A line that starts another script, in one without a first line of its own."""
@@ -272,6 +277,8 @@ def _script(text: str) -> str:
         return "megatron_yaml"
     if _AXOLOTL_COMMAND.search(text) and not _IMPORTS.search(text):
         return "wrapper"
+    if not _IMPORTS.search(text) and _MEGATRON_LLM.search(text) and "megatron sft" not in text:
+        return "megatron"
     if _MEGATRON.search(text) and "--pipeline-group-size" not in text:  # OpenChatKit's own words
         return "megatron"
     if (_KEY_VALUE.search(text) or _MAXTEXT.search(text)) and not _manifest(text):

@@ -36,11 +36,14 @@ def read(source: Source, context: Context) -> Draft:
     launch = read_launch(source, context)
     named: Field | None = None
     words: list[Field] = []
+    jobs = 0
     for command in launch.found.commands:
         own = program_words(command)
         value = _option(own, "--recipe")
         if value is not None:
-            named, words = value, own
+            named, words, jobs = value, own, jobs + 1
+    if jobs > 1:
+        draft.note("jobs of the script", jobs, "the last was read")
     if named is None:
         raise InputError(f"{source.path} starts no run_recipe.py with --recipe; expected one")
     recipe = library().get(named.plain)

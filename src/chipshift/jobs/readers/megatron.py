@@ -71,6 +71,8 @@ def read(source: Source, context: Context) -> Draft:
         "",
     )
     settings = as_settings(words, source.path, launch.found.environment)
+    _of_megatron_llm(settings)
+    _say_several(draft, launch)
     lay_over(settings, context.overrides)
     translate(settings, draft, context, launch.found.environment.files)
     _refuse_parts(settings)
@@ -90,6 +92,44 @@ def read(source: Source, context: Context) -> Draft:
     context.put_model(draft)
     fill(sheet, context.model_named or bool(program))
     return draft
+
+
+LLM = {
+    "use-rms-norm": ("normalization", "RMSNorm"),
+    "no-tie-embed-logits": ("untie-embeddings-and-output-weights", True),
+}
+"""Megatron-LLM's own words and the arguments that they equal."""
+
+
+def _of_megatron_llm(settings: dict[str, Setting]) -> None:
+    """Megatron-LLM's ``--tensor_model_parallel_size`` as Megatron-LM spells it.
+
+    Source: EPFL, Megatron-LLM, megatron/arguments.py, 2023: linear maps have no biases without
+    ``--use_bias``.
+    """
+    if "tensor_model_parallel_size" not in settings or "tensor-model-parallel-size" in settings:
+        return
+    for key in [*settings]:
+        settings[key.replace("_", "-")] = settings.pop(key)
+    for key, (argument, value) in LLM.items():
+        if (own := settings.pop(key, None)) is not None:
+            settings[argument] = Setting(value, own.file, own.line)
+    glu, heads = settings.pop("glu-activation", None), settings.pop("num-attention-heads-kv", None)
+    if glu is not None and "glu" in str(glu.value):
+        settings["swiglu"] = Setting(True, glu.file, glu.line)
+    if heads is not None:
+        settings["num-query-groups"] = heads
+        settings["group-query-attention"] = Setting(True, heads.file, heads.line)
+    if settings.pop("use-bias", None) is None:
+        settings["disable-bias-linear"] = Setting(True, next(iter(settings.values())).file)
+
+
+def _say_several(draft: Draft, launch: Launch) -> None:
+    """A script that trains more than once: the jobs that are not read."""
+    counts = [_telltales(program_words(command)) for command in launch.found.commands]
+    jobs = sum(count > 3 and count == max(counts) for count in counts)
+    if jobs > 1:
+        draft.note("jobs of the script", jobs, "of those alike the last was read")
 
 
 def _refuse_parts(settings: dict[str, Setting]) -> None:
@@ -208,7 +248,7 @@ def training_command(launch: Launch, file: str) -> list[Field]:
 
 
 def _telltales(words: list[Field]) -> int:
-    return sum(word.plain.split("=")[0] in TELLTALES for word in words)
+    return sum(word.plain.split("=")[0].replace("_", "-") in TELLTALES for word in words)
 
 
 def _unset(draft: Draft, launch: Launch) -> None:

@@ -325,8 +325,9 @@ def _say_unstarted(draft: Draft, launch: Launch, context: Context) -> None:
     """Scripts that the commands start (``bash train.sh 70B``) and that were not given."""
     for command in launch.found.commands:
         plain = [word.plain for word in command.words]
-        started = next((w for w in plain[1:] if not w.startswith("-")), "")
-        if plain[:1] and plain[0] in SUBMITS and started.endswith((".sh", ".sbatch", ".slurm")):
+        at = next((at for at, word in enumerate(plain) if word in SUBMITS), len(plain))
+        started = next((w for w in plain[at + 1 :] if not w.startswith("-")), "")
+        if started.endswith((".sh", ".sbatch", ".slurm")):
             base = started.rsplit("/", 1)[-1]
             if context.neighbour(base) is None and base not in launch.found.environment.files:
                 draft.miss(base, draft.file, command.line, "what it starts is not read")
