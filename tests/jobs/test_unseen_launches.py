@@ -147,3 +147,71 @@ def test_levanters_kinds_of_model_have_their_own_defaults(tmp_path: Path) -> Non
     mistral = job(tmp_path, b__yaml=LEVANTER.format(kind="mistral", more=""))
     layer = 4096 * (32 + 16) * 128 + 4096 * 4096 + 3 * 4096 * 14336 + 2 * 4096
     assert round(params(mistral.model)) == 2 * layer + 2 * 32000 * 4096 + 4096
+
+
+ENDLESS = """
+make train_gpt2cu USE_CUDNN=1
+while true; do
+    if [ -f "log/DONE" ]; then
+        echo "exists. Exiting the loop."
+        break
+    fi
+    mpirun -np 8 ./train_gpt2cu -b 32 -t 2048 -d 524288 -r 0 -e "gpt3:c768"
+    sleep 1
+done
+"""
+
+
+def test_a_file_that_would_end_the_script_is_taken_as_not_there(tmp_path: Path) -> None:
+    """GPT-3's 125M has 2048 positions; 524288 tokens are 256 sequences, 32 on each of 8."""
+    read = job(tmp_path, a__sh=ENDLESS)
+    assert (plan(read).dp, plan(read).microbatch, plan(read).accumulation) == (8, 32, 1)
+    assert read.model.max_positions == 2048
+
+
+SEARCHED = """
+hyperparameters:
+  model: "mistralai/Mistral-7B-v0.1"
+  lora: true
+  r:
+    type: categorical
+    vals: [2, 8, 32]
+  training_args:
+    per_device_train_batch_size: 4
+    bf16: true
+resources:
+  slots_per_trial: 2
+entrypoint: python -m determined.launch.torch_distributed python tune.py
+"""
+
+
+def test_a_searched_hyperparameter_is_its_first_value_and_said(tmp_path: Path) -> None:
+    (tmp_path / "a.yaml").write_text(SEARCHED)
+    read = read_job([str(tmp_path / "a.yaml")], overrides={"seq_len": "2048"})
+    # rank 2 on queries (4096 + 4096) and values (4096 + 1024) of 32 layers
+    count = 32 * 2 * (4096 + 4096 + 4096 + 1024)
+    assumed = {what: value for what, value, _ in read.assumed}
+    assert assumed["trained parameters"] == f"{count:,}"
+    assert assumed["searched hyperparameters"] == "the first"
+
+
+WRITTEN = """
+#SBATCH --nodes=4
+#SBATCH --gres=gpu:8
+worker=$(cat <<- EOM
+  cd /opt/Megatron-Bridge ;
+  nice -10 \\
+  python scripts/performance/run_script.py \\
+    --gpu h100 --model_recipe_name llama3_70b --num_gpus 32 --compute_dtype fp8_cs \\
+    --global_batch_size 1024 --micro_batch_size 1 --tensor_model_parallel_size 2
+EOM
+)
+echo "$worker" > worker.sh
+torchrun --nproc-per-node=8 --nnodes=4 --no-python bash worker.sh
+"""
+
+
+def test_a_script_that_echo_writes_starts_bridges_benchmark(tmp_path: Path) -> None:
+    read = job(tmp_path, a__sh=WRITTEN)
+    assert read.model.name == "llama-3-70b" and read.sequences_per_step.value == 1024
+    assert (plan(read).tp, plan(read).microbatch) == (2, 1)

@@ -266,7 +266,8 @@ def _script(text: str) -> str:
         return "command_yaml"
     if re.search(r"--recipe[ =]+\S", text) and "run_recipe" in text and not _IMPORTS.search(text):
         return "bridge_command"
-    if "setup_experiment.py" in text and not _IMPORTS.search(text):
+    benchmark = "performance/run_script.py" in text and "--model_recipe_name" in text
+    if ("setup_experiment.py" in text or benchmark) and not _IMPORTS.search(text):
         return "bridge_experiment"
     primus = _PRIMUS.search(text)
     if primus and re.search(r"^modules:", text, re.M):

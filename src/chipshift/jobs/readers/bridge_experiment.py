@@ -29,6 +29,8 @@ from chipshift.jobs.source import Source
 from chipshift.machines.announced import chips_per_host
 
 PROGRAM = "setup_experiment.py"
+STARTED = (PROGRAM, "scripts/performance/run_script.py")
+"""The program, and the one that it starts on every device, with the same options."""
 SMALLER = {
     ("llama3_8b", 8): (
         "b200:bf16,fp8cs gb200:bf16,fp8cs gb300:bf16,fp8cs,fp8mx,nvfp4 h100:bf16,fp8cs"
@@ -79,7 +81,7 @@ def read(source: Source, context: Context) -> Draft:
     started = [
         command
         for command in launch.found.commands
-        if any(word.plain.endswith(PROGRAM) for word in command.words)
+        if any(word.plain.endswith(STARTED) for word in command.words)
     ]
     if not started:
         raise InputError(f"{source.path} starts no {PROGRAM}; expected a command that does")

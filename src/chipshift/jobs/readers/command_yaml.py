@@ -54,6 +54,9 @@ def read(source: Source, context: Context) -> Draft:
         for program in re.findall(r"\S+\.py\b", script.text):
             context.neighbour(program)  # what it sets is what it is given here
         draft = transformers.read(own, context)
+        if _SEARCHED.search(source.text.replace("\n  ", "\n")):
+            why = "the platform tries several: the first value of each is taken"
+            draft.note("searched hyperparameters", "the first", why)
     else:
         draft = read_draft(script, context)
     for name, value in machine.values.items():
@@ -88,8 +91,33 @@ def trial_settings(source: Source, tree: dict[str, Any]) -> Source | None:
         kept.append("" if top or not inside else line)
     step = min((len(one) - len(one.lstrip()) for one in kept if one.strip()), default=0)
     text = "\n".join(one[step:] for one in kept)
+    text = _first_searched(text)
+    lora = re.search(r"^lora:\s*true\b", text, re.M | re.I)
+    text = re.sub(r"^r:", "lora_r:", text, flags=re.M) if lora else text
     text = re.sub(r"^lora:(?=\s*(?:true|false)\b)", "use_lora:", text, flags=re.M | re.I)
     return Source(source.path, re.sub(r"^model:", "model_name_or_path:", text, flags=re.M))
+
+
+_SEARCHED = re.compile(
+    r"^(?P<key>[ ]*[\w-]+):[ ]*\n(?P<in>[ ]+)type:[ ]*(?P<type>categorical|const|int|double|log)"
+    r"[ ]*\n(?P<rest>(?:(?P=in)[^\n]*(?:\n|\Z))+)",
+    re.M,
+)
+
+
+def _first_searched(text: str) -> str:
+    """A hyperparameter that is searched by the first of its values, on as many lines."""
+
+    def first(match: re.Match[str]) -> str:
+        listed = re.search(r"\bvals?:\s*(?:\[|-)?[ ]*([^\],\n]+)", match["rest"])
+        low = re.search(r"\bminval:[ ]*(\S+)", match["rest"])
+        told = listed or low
+        if told is None or (match["type"] in ("int", "double", "log") and low is None):
+            return match.group()
+        lines = match.group().count("\n")
+        return f"{match['key']}: {told.group(1).strip()}" + "\n" * lines
+
+    return _SEARCHED.sub(first, text)
 
 
 def _script(

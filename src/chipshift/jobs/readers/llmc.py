@@ -48,6 +48,9 @@ GPT3 = {
 }  # fmt: skip
 """Layers and width of a head by widths (``gpt3:c1536``)."""
 
+HANDLING = ("make", "cmake", "ls", "ldd", "scp", "rsync", "chmod", "which", "nvcc", "test")
+"""Commands that build or look at the program."""
+
 HUB = {"gpt2": 12, "gpt2-medium": 24, "gpt2-large": 36, "gpt2-xl": 48}
 WEIGHTS = {"gpt2_124M": 12, "gpt2_355M": 24, "gpt2_774M": 36, "gpt2_1558M": 48}
 """Files of weights that llm.c writes for OpenAI's models, by their layers."""
@@ -61,7 +64,8 @@ def read(source: Source, context: Context) -> Draft:
     binary = False
     for command in launch.found.commands:
         at = next((n for n, w in enumerate(command.words) if _starts(w)), None)
-        if at is not None:
+        first = command.words[0].plain.rsplit("/", 1)[-1]
+        if at is not None and first not in HANDLING:
             binary = bool(BINARY.search(command.words[at].plain))
             rest = command.words[at + 1 :]
             words = _spelt(rest) if binary else list(rest)

@@ -12,6 +12,7 @@ from chipshift.jobs.shell.loops import (
     Turns,
     assigns,
     inside,
+    leads_out,
     takes_arguments,
     walk_arithmetic,
     walk_while,
@@ -132,7 +133,7 @@ class Flow:
 
     def chain(self, node: Chain) -> bool | None:
         status: bool | None = True
-        before = self.unsure
+        before, asked = self.unsure, self.env.files_asked
         try:
             for op, negated, commands in node.links:
                 if op == "&&" and status is False:
@@ -140,6 +141,9 @@ class Flow:
                         self.env.passed |= names_set(commands)
                     continue
                 if op == "||" and status is not False:
+                    continue
+                if op == "&&" and self.env.files_asked != asked and leads_out(commands):
+                    status = False
                     continue
                 doubts = self.env.doubts
                 status = self.piped(commands)
@@ -186,11 +190,13 @@ class Flow:
         before, taken = self.unsure, node.otherwise
         try:
             for condition, body in node.branches:
-                doubts = self.env.doubts
+                doubts, asked = self.env.doubts, self.env.files_asked
                 told = self.run(condition)
                 self.unsure += told is None or self.env.doubts != doubts
                 if told is None:
                     self.doubtful(node)
+                if told and self.env.files_asked != asked and leads_out(body):
+                    told = False  # ``if [ -f done ]; then exit``: what is read here is the run
                 if told:
                     taken = body
                     break

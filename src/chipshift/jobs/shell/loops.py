@@ -9,7 +9,16 @@ from __future__ import annotations
 from collections.abc import Callable, Iterable
 
 from chipshift.errors import InputError
-from chipshift.jobs.shell.nodes import Case, Chain, ForArithmetic, If, Node, While
+from chipshift.jobs.shell.nodes import (
+    Case,
+    Chain,
+    ForArithmetic,
+    Group,
+    If,
+    Node,
+    Simple,
+    While,
+)
 from chipshift.jobs.shell.values import Environment
 from chipshift.jobs.shell.words import arithmetic
 
@@ -90,6 +99,18 @@ def walk_while(node: While, run: Run, env: Environment) -> str:
 def assigns(body: Iterable[Node]) -> bool:
     """Whether commands set anything: a loop that waits or sleeps does not."""
     return any(bool(getattr(one, "assignments", ())) or assigns(inside(one)) for one in body)
+
+
+LEAVING = ("break", "continue", "return", "exit")
+
+
+def leads_out(body: Iterable[Node]) -> bool:
+    """Whether commands end in leaving the loop, the function or the script."""
+    nodes = list(body)
+    last = nodes[-1] if nodes else None
+    while isinstance(last, Group | Chain) and (held := inside(last)):
+        last = held[-1]
+    return isinstance(last, Simple) and bool(last.words) and last.words[0].literal in LEAVING
 
 
 def inside(node: Node) -> list[Node]:

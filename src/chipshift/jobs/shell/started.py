@@ -39,11 +39,10 @@ def written(words: list[Field], env: Environment) -> tuple[str, list[Field]] | N
     first = plain[0].rsplit("/", 1)[-1]
     if first in env.files and "/" in plain[0]:
         return env.files[first], words[1:]
-    if plain[0] not in SUBMITS:
-        return None
-    for at, word in enumerate(plain[1:], 1):
+    at = next((n for n, word in enumerate(plain) if word in SUBMITS), None)
+    for place, word in enumerate(plain[at + 1 :] if at is not None else (), (at or 0) + 1):
         if word.rsplit("/", 1)[-1] in env.files:
-            return env.files[word.rsplit("/", 1)[-1]], words[at + 1 :]
+            return env.files[word.rsplit("/", 1)[-1]], words[place + 1 :]
     return None
 
 

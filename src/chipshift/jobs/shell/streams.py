@@ -65,6 +65,17 @@ def echoed(walker: Walks, words: list[Field]) -> None:
     emit(walker, text if "n" in options else f"{text}\n", soft)
 
 
+def kept(walker: Walks, words: list[Field], name: str) -> None:
+    """``echo "$TEXT" > job.sh``: a script that is written, which later commands may start."""
+    sink = Sink()
+    walker.sinks.append(sink)
+    echoed(walker, words)
+    walker.sinks.pop()
+    base = name.rsplit("/", 1)[-1]
+    if base.endswith((".sh", ".sbatch", ".slurm")):
+        walker.env.files[base] = walker.env.files.get(base, "") + Field(sink.text, 0).shown
+
+
 def document_text(walker: Walks, document: HereDoc) -> str | None:
     """What a here-document or a redirection gives to read; None where only a run could tell."""
     env = walker.env

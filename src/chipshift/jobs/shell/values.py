@@ -118,6 +118,7 @@ class Environment:
         references: names that stand for others (``local -n``); integers: those that are numbers.
         given_none: the script's own arguments are looked at, and none is given.
         doubts: looks at what only a run could tell, or what the launch may well set otherwise.
+        files_asked: how often a file's existence was asked for.
         status: the last command's success.
         input: what is there to read, as far as it is known.
         capture: what commands print, by their text and line; None where it is not known.
@@ -142,6 +143,7 @@ class Environment:
     integers: set[str] = field(default_factory=set)
     given_none: bool = False
     doubts: int = 0
+    files_asked: int = 0
     status: bool | None = True
     input: Input | None = None
     capture: Callable[[str, int], Field | None] = lambda text, line: None

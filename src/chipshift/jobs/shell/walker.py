@@ -14,7 +14,7 @@ from chipshift.jobs.shell.filters import PROGRAMS
 from chipshift.jobs.shell.flow import Flow
 from chipshift.jobs.shell.found import Command
 from chipshift.jobs.shell.lex import CONTINUED, Cursor
-from chipshift.jobs.shell.loops import Leave
+from chipshift.jobs.shell.loops import LEAVING, Leave
 from chipshift.jobs.shell.nodes import Node, Simple, Word
 from chipshift.jobs.shell.parse import parse
 from chipshift.jobs.shell.streams import Sink
@@ -23,8 +23,6 @@ from chipshift.jobs.shell.words import expand, expand_text
 
 DEEPEST = 10
 """Scripts, functions and substitutions inside one another."""
-
-LEAVING = ("break", "continue", "return", "exit")
 
 _SILENT = ("mkdir", "cd", "rm", "cp", "mv", "set", "shift", "exit", "sleep", "wait", "touch")
 _QUIET = (*_SILENT, "pip", "module")
@@ -86,7 +84,9 @@ class Walker(Flow):
                 tokens.append(self.text(word))
         if first != "test" and tokens and tokens[-1].strip("]") == "":
             tokens.pop()
-        self.env.doubts += any(token in FILE_TESTS for token in tokens)
+        files = any(token in FILE_TESTS for token in tokens)
+        self.env.doubts += files
+        self.env.files_asked += files
         return holds(tokens, self.env)
 
     def is_set(self, name: str) -> bool:
@@ -155,6 +155,8 @@ class Walker(Flow):
         if name in ("mapfile", "readarray"):
             return True if streams.into_array(self, words) else self.program(node, name, words)
         if name in ("echo", "printf") and [word.plain for word in words[1:2]] != ["-v"]:
+            if node.output is not None:
+                streams.kept(self, words, expand_text(node.output, self.env).shown)
             streams.echoed(self, words)
             return True
         taken, status = builtin(name, words, self.env)
