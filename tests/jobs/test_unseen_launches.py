@@ -3,6 +3,9 @@ with a model of a fork's own, Levanter's kinds of model."""
 
 from pathlib import Path
 
+import pytest
+
+from chipshift.errors import InputError
 from chipshift.jobs.job import TrainJob
 from chipshift.jobs.plan import Plan
 from chipshift.jobs.read import read_job
@@ -215,3 +218,26 @@ def test_a_script_that_echo_writes_starts_bridges_benchmark(tmp_path: Path) -> N
     read = job(tmp_path, a__sh=WRITTEN)
     assert read.model.name == "llama-3-70b" and read.sequences_per_step.value == 1024
     assert (plan(read).tp, plan(read).microbatch) == (2, 1)
+
+
+def test_words_with_dots_lie_over_the_file_that_a_command_names(tmp_path: Path) -> None:
+    """Levanter's draccus takes ``--model.num_layers 3``, apart from its value."""
+    text = LEVANTER.format(kind="llama", more="  hidden_dim: 1024\n  num_heads: 8\n")
+    (tmp_path / "a.yaml").write_text(text + "  fsdp_axis: embed\n")
+    (tmp_path / "go.sh").write_text(
+        "#!/bin/bash\nsrun --nodes=2 --gpus-per-node=8 run.sh python -m levanter.main.train_lm "
+        "--config_path config/a.yaml --model.num_layers 3 --trainer.train_batch_size 128 "
+        "--model.num_kv_heads 8 --trainer.mp p=f32,c=f32\n"
+    )
+    read = read_job([str(tmp_path / "go.sh"), str(tmp_path / "a.yaml")])
+    assert (read.model.n_layers, read.sequences_per_step.value) == (3, 128)
+    assert read.precision.value.compute == "fp32"
+
+
+def test_a_levanter_command_alone_asks_for_the_model_of_its_yaml(tmp_path: Path) -> None:
+    (tmp_path / "go.sh").write_text(
+        "python levanter/src/levanter/main/train_lm.py --config_path a.yaml --model.num_layers 3 "
+        "--model.num_kv_heads 8 --trainer.train_batch_size 128\n"
+    )
+    with pytest.raises(InputError, match="the model of a YAML that is not given"):
+        read_job([str(tmp_path / "go.sh")])

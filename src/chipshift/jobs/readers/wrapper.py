@@ -28,6 +28,7 @@ from chipshift.jobs.readers.accelerate_command import launched
 from chipshift.jobs.readers.bridge_scope import is_overrides
 from chipshift.jobs.readers.bridge_script import is_bridge, is_launcher
 from chipshift.jobs.readers.bridge_words import bridge_words
+from chipshift.jobs.readers.levanter_command import LEVANTER, dotted, levanter_command
 from chipshift.jobs.readers.nemo_defaults import nemo_defaults
 from chipshift.jobs.readers.preference_keys import put_program
 from chipshift.jobs.recognise import is_program, recognise
@@ -149,6 +150,7 @@ def _named(command: Command, launch: Launch, context: Context, file: str) -> lis
     given = [source for _, source in sources if source is not None]
     if any(is_bridge(source) or is_launcher(source) for source in given):
         pairs |= _options(command)
+    pairs |= dotted(command, launch)
     if given and any(AXOLOTL.search(word.plain) for word in command.words):
         pairs |= _options(command, AXOLOTL)
     texts = {key: text for key, (text, _) in pairs.items()}
@@ -173,6 +175,8 @@ def _named(command: Command, launch: Launch, context: Context, file: str) -> lis
         found.append(_nemo_command(command, texts, places, context, file))
     elif not found and (words := bridge_words(command, context, file)) is not None:
         found.append(words)
+    elif not found and starts and any(LEVANTER.search(word.plain) for word in command.words):
+        found.append(levanter_command(texts, places, context, file))
     elif not found and starts and any("llamafactory-cli" in word.plain for word in command.words):
         found.append(_factory_command(command, texts, places, context, file))
     elif not found and scripts and {"block_size", "gradient_accumulation_steps"} <= pairs.keys():
