@@ -110,6 +110,19 @@ def test_both_modes_send_the_same_bytes_by_kind_and_axis(monkeypatch: pytest.Mon
         assert sent[0] == sent[1], line
 
 
+def test_both_modes_mean_the_same_room_by_temporaries(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Of programs kept since time mode reads it off the buffer assignment; null of others."""
+    monkeypatch.syspath_prepend(str(BENCHMARKS))
+    verify = importlib.import_module("verify_compile")
+    fast, whole = verify.results("fast"), verify.results("time")
+    rooms = {
+        line: row["memory_bytes"]["temporaries"] for line, row in whole.items() if row["compiled"]
+    }
+    known = {line: room for line, room in rooms.items() if room is not None}
+    assert len(known) >= 4
+    assert known == {line: fast[line]["memory_bytes"]["temporaries"] for line in known}
+
+
 def test_time_mode_and_gpus_have_no_such_error() -> None:
     # XLA:GPU is given the same options in both modes.
     for machine, mode in (("v6e:4x4", "time"), ("h100:8x1", "fast")):

@@ -100,7 +100,7 @@ def command(
 
     \b
     Examples:
-      chipshift compile examples/llama3-8b.toml --to v6e:4x4 --plan fsdp=16,microbatch=1,remat=full
+      chipshift compile examples/llama3-8b.toml --to v6e:4x4 --also h100:8x2
       chipshift compile examples/llama3-8b.toml --to v6e:4x4 --write step.py
       chipshift compile --entry mypackage.train:make_step --to v7x:2x2x1 --mesh data=8
       chipshift compile program.stablehlo --to v5e:2x2 --also h100:4x1
@@ -136,6 +136,9 @@ def command(
     if old is not None:
         first["against"] = comparison.compare(against, old, first)
     show(first, json)
+    for what, file in (("step", write), ("program", hlo)) if not json else ():
+        if file:
+            print(f"  the {what} is in {file}")
     return 0 if all(one["compiled"] and one["fits"] is not False for one in reports) else 1
 
 
