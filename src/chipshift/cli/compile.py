@@ -131,7 +131,7 @@ def command(
     if write:
         from chipshift.compiled.writing.lines import by_written_lines
 
-        reports[0] = by_written_lines(reports[0], write)
+        reports = [by_written_lines(one, write) for one in reports]
     first = reports[0] | {"also": reports[1:]}
     if old is not None:
         first["against"] = comparison.compare(against, old, first)
