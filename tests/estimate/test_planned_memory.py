@@ -192,6 +192,13 @@ def test_on_v5p_a_windowed_heads_gradient_is_made_before_the_layers_backward_pas
     assert late - early == pytest.approx(4 * 4096 * 32_000 * 2 - 4096 * 32_000 * 2 / 8)
 
 
+def test_on_v7x_a_sharded_optimizers_head_is_windowed() -> None:
+    # scattered over dp and fsdp at once: the logits' bf16 gradient is a buffer beside them
+    plan = Plan(dp=2, fsdp=4, microbatch=2, remat="full", optimizer_sharding="zero1")
+    held = memory("llama-3.2-1b", "v7x:2x2x1", 4096, plan)
+    assert held["logits"] == pytest.approx(2 * 4096 * 128_256 * (4 + 2))
+
+
 def test_a_vocabulary_in_parts_is_what_an_early_head_needs() -> None:
     assert entries_over(49_155, 16) == 3  # Granite's: 16 x 3,072 and three
     assert entries_over(128_256, 16) == 0

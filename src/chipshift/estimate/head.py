@@ -35,31 +35,40 @@ def hybrid(c: Columns) -> Number:
     return (c.dp > 1) & (c.fsdp > 1)
 
 
+def _replicated(s: Setting, c: Columns, alone: bool) -> Number:
+    """Whether the head's gradient is summed over replicas by itself: under hybrid sharding, unless
+    it is scattered over dp and fsdp at once, windowed (a sharded optimizer's on v7x, tp up to 2).
+    """
+    at_once = alone and float(plain(s.stack.scattered_at_once)) and not crosses_slices(s)
+    return hybrid(c) & (c.tp > 2) if at_once else hybrid(c)
+
+
 def crosses_slices(s: Setting) -> bool:
     """Whether dp runs over the network between slices."""
     return any(level.kind == "dcn" for level in s.machine.fabric)
 
 
-def _unwindowed(s: Setting, c: Columns, shards: Number) -> Number:
+def _unwindowed(s: Setting, c: Columns, shards: Number, alone: bool) -> Number:
     """Where the head's matmul is no windowed einsum: under hybrid sharding, over few devices, over
     many."""
     few = (shards > 1) & (shards <= s.stack.unwindowed_shards)
-    wanted = hybrid(c) | few | (shards >= WIDE)
+    wanted = _replicated(s, c, alone) | few | (shards >= WIDE)
     # over tp of four and more its input is passed round in both directions: windowed again
     return wanted & (c.tp <= 2)
 
 
-def logit_bytes(s: Setting, c: Columns, shards: Number) -> Number:
+def logit_bytes(s: Setting, c: Columns, shards: Number, alone: bool) -> Number:
     """Bytes kept for a logit: fewer where the head's matmul is not windowed, so that XLA makes the
     logits' gradient inside it."""
     kept, whole = s.stack.logit_memory_bytes, s.stack.unwindowed_logit_bytes
     if float(plain(whole)) == 0:
         return kept
-    single = np.where(hybrid(c), s.stack.hybrid_logit_bytes_of_one, kept)
+    single = np.where(_replicated(s, c, alone), s.stack.hybrid_logit_bytes_of_one, kept)
     if float(plain(s.stack.wide_logit_bytes_of_one)):
         many = (shards >= WIDE) & (c.tp == 1)
         single = np.where(many, s.stack.wide_logit_bytes_of_one, single)
-    return np.where(c.microbatch > 1, np.where(_unwindowed(s, c, shards), whole, kept), single)
+    several = np.where(_unwindowed(s, c, shards, alone), whole, kept)
+    return np.where(c.microbatch > 1, several, single)
 
 
 def head_held(s: Setting, c: Columns, shards: Number, tokens: Number, alone: bool) -> Number:
@@ -78,8 +87,9 @@ def head_held(s: Setting, c: Columns, shards: Number, tokens: Number, alone: boo
             each = np.where(hybrid(c), st.hybrid_logit_bytes_held, each)
         return rename(np.where(shards > 1, _logits(s, c, tokens, each), 0.0), "logits_held_bytes")
     head = table * s.bytes.gathered
-    held = _gradient_held(s, c, shards, head, _logits(s, c, tokens, s.bytes.gathered))
-    late, apart = _read_late(s, c, shards, alone)
+    both = _replicated(s, c, alone)
+    held = _gradient_held(s, c, shards, both, head, _logits(s, c, tokens, s.bytes.gathered))
+    late, apart = _read_late(s, c, shards, both, alone)
     many = shards >= WIDE
     for where, size, share in (
         (late, st.hybrid_logit_bytes_held, 1.0),
@@ -99,11 +109,11 @@ def _logits(s: Setting, c: Columns, tokens: Number, each: Number) -> Number:
     return memory.logits_bytes(tokens, s.model.logits, c.tp, each, s.loss_chunks)
 
 
-def _gradient_held(s: Setting, c: Columns, shards: Number, head: Number, logits: Number
-                   ) -> Number:  # fmt: skip
+def _gradient_held(s: Setting, c: Columns, shards: Number, both: Number, head: Number,
+                   logits: Number) -> Number:  # fmt: skip
     """Bytes of the head's gradient (``head``: whole) or of the logits' (``logits``), where the fp32
-    logits themselves are done with."""
-    both, many = hybrid(c), shards >= WIDE
+    logits themselves are done with; ``both``: summed over replicas by itself."""
+    many = shards >= WIDE
     part = head / shards
     windowed = np.where(_early_head(s, c, shards), np.minimum(logits, part), logits)
     # over replicas it is summed and cut before the layers' pass, over many devices it stays whole
@@ -120,17 +130,17 @@ def _whole_slice(s: Setting, c: Columns, shards: Number) -> Number:
     return (shards * c.tp >= WIDE) & ((c.cp > 1) | (c.tp > 1)) & (c.dp <= s.machine.slices)
 
 
-def _read_late(s: Setting, c: Columns, shards: Number, alone: bool) -> tuple[Number, Number]:
+def _read_late(s: Setting, c: Columns, shards: Number, both: Number, alone: bool
+               ) -> tuple[Number, Number]:  # fmt: skip
     """Where dp and fsdp leave the fp32 logits to be read after the layers' pass, by the head's
     gradient or the loss's own value: on a chip that has this in one slice, and on all.
 
     In one slice a sharded optimizer has the gradient scattered over dp and cp as it is made; over
     several, replicas inside a slice have it summed there at once.
     """
-    both = hybrid(c)
     if not crosses_slices(s):
         return both, both & (c.cp > 1) & (not alone)
-    late = both & ((c.dp <= s.machine.slices) | (c.cp > 1))
+    late = both & ((c.dp <= s.machine.slices) | (c.cp > 1) | (c.tp > 2))
     return late, late & ~_whole_slice(s, c, shards) & ~((c.tp > 1) & alone)
 
 
@@ -159,7 +169,7 @@ def first_layer_out(s: Setting, c: Columns, tokens: Number) -> Number:
     return rename(np.where((c.dp > 1) & ~long, 1.0, 0.0), "first_layer_at_loss")
 
 
-def heads_at_loss(s: Setting, c: Columns, shards: Number, tokens: Number) -> Number:
+def heads_at_loss(s: Setting, c: Columns, shards: Number, tokens: Number, alone: bool) -> Number:
     """Whole heads more at the loss: the head's gradient, where all-reduces sum it or its matmul is
     not windowed."""
     st = s.stack
@@ -169,7 +179,7 @@ def heads_at_loss(s: Setting, c: Columns, shards: Number, tokens: Number) -> Num
         beside = hybrid(c) & (c.cp == 1) if crosses_slices(s) else hybrid(c)
         copies = np.where(beside, st.hybrid_heads, 0.0)
     if float(plain(st.wide_heads)):
-        few = (shards > 2) & (shards < WIDE) & _unwindowed(s, c, shards) & ~hybrid(c)
+        few = (shards > 2) & (shards < WIDE) & _unwindowed(s, c, shards, alone) & ~hybrid(c)
         large = _logits(s, c, tokens, 4.0) > LARGE_LOGITS * s.usable_bytes
         wide = 0.0 if crosses_slices(s) else np.where(large, st.wide_heads, 1.0)
         more = np.where(shards >= WIDE, wide, np.where(few, 1.0, 0.0))

@@ -141,7 +141,7 @@ def _stage_parts(s: Setting, c: Columns, choice: Choice, policy: Policy, stage: 
     at, w = _place(s, c, policy, stage, last, moment), stage.work
     by, cuts = weight_cuts(c), held_cuts(s, c, choice)
     activations = _activations(s, c, choice, policy, w, at)
-    logits = _logits(s, c, w.tokens, at)
+    logits = _logits(s, c, choice, w.tokens, at)
     gathered = _whole(s, c, choice, w.tokens, at)
     sharded = at.params.dense / by[0] + at.params.experts / by[1]
     held = beside(s, c, choice, sharded, w.tokens)
@@ -234,13 +234,13 @@ def _own_gradient_bytes(s: Setting, c: Columns, choice: Choice) -> Number:
     return own * s.trainable
 
 
-def _logits(s: Setting, c: Columns, tokens: Number, at: _Place) -> Number:
+def _logits(s: Setting, c: Columns, choice: Choice, tokens: Number, at: _Place) -> Number:
     """The head's outputs and their gradient, and those of one pass without gradient beside."""
     if not at.last:
         tokens = tokens * np.where(c.pp > 1, 0.0, 1.0)
     if not at.moment.loss:
         tokens = tokens * 0.0
-    each = logit_bytes(s, c, weight_cuts(c)[0])
+    each = logit_bytes(s, c, weight_cuts(c)[0], one_copy(s, choice))
     logits = memory.logits_bytes(tokens, s.model.logits, c.tp, each, s.loss_chunks)
     if not absent(plus(s.policy_forwards, s.reference_forwards)):
         own = memory.logits_bytes(tokens, s.model.logits, c.tp, s.bytes.activations, s.loss_chunks)
@@ -260,7 +260,7 @@ def _whole(s: Setting, c: Columns, choice: Choice, tokens: Number, at: _Place) -
     if at.planned and moment.backward:
         gathered = gathered + head_held(s, c, by[0], tokens, one_copy(s, choice))
     if at.planned and moment.loss:
-        gathered = plus(gathered, heads_at_loss(s, c, by[0], tokens))
+        gathered = plus(gathered, heads_at_loss(s, c, by[0], tokens, one_copy(s, choice)))
         out = first_layer_out(s, c, tokens)
         if not absent(out):
             layer = rename(layers_gathered(s, c, *by), "first_layer_gathered_bytes")

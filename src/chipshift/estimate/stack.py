@@ -135,6 +135,8 @@ class Stack:
         wide_tp_logit_bytes_held: the same where tp cuts the head too.
         early_head: 1 where a windowed head's gradient is made before the layers' backward pass over
             fsdp alone, 2 where over cp and tp=2 too.
+        scattered_at_once: 1 where a sharded optimizer's gradients are scattered over dp and fsdp at
+            once, the head's in a windowed matmul.
         first_layer_at_loss: 1 where dp over slices has the first layer's backward pass taken out of
             its loop, and its weights gathered and attention recomputed beside the loss.
         wide_heads: copies more of the gathered head at the loss where 64 devices or more share it
@@ -242,6 +244,7 @@ class Stack:
     apart_logit_bytes_held: float = 0.0
     turned_inputs: float = 0.0
     early_head: float = 0.0
+    scattered_at_once: float = 0.0
     first_layer_at_loss: float = 0.0
     wide_logit_bytes_of_one: float = 0.0
     wide_heads: float = 0.0
