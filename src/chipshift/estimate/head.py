@@ -94,6 +94,7 @@ def head_held(s: Setting, c: Columns, shards: Number, tokens: Number, alone: boo
     for where, size, share in (
         (late, st.hybrid_logit_bytes_held, 1.0),
         (apart, st.apart_logit_bytes_held, 1.0),
+        (many & (c.tp > 1) & (c.accumulation > 1), st.wide_tp_logit_bytes_of_sums, 1.0),
         (many & (c.tp > 1), st.wide_tp_logit_bytes_held, st.wide_logits_share),
         (many, st.wide_logit_bytes_held, st.wide_logits_share),
     ):

@@ -133,6 +133,7 @@ class Stack:
         wide_logit_bytes_held: bytes of a logit through the layers' backward pass where 64 devices
             or more share the head, 0 = no difference.
         wide_tp_logit_bytes_held: the same where tp cuts the head too.
+        wide_tp_logit_bytes_of_sums: the same with several microbatches, whatever their share.
         early_head: 1 where a windowed head's gradient is made before the layers' backward pass over
             fsdp alone, 2 where over cp and tp=2 too.
         scattered_at_once: 1 where a sharded optimizer's gradients are scattered over dp and fsdp at
@@ -249,6 +250,7 @@ class Stack:
     wide_logit_bytes_of_one: float = 0.0
     wide_heads: float = 0.0
     wide_tp_logit_bytes_held: float = 0.0
+    wide_tp_logit_bytes_of_sums: float = 0.0
     fragmentation: float = 0.05
     context_bytes: float = 1.0e9
     comm_buffer_bytes: float = 2.0e8
