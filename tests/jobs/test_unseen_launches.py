@@ -241,3 +241,46 @@ def test_a_levanter_command_alone_asks_for_the_model_of_its_yaml(tmp_path: Path)
     )
     with pytest.raises(InputError, match="the model of a YAML that is not given"):
         read_job([str(tmp_path / "go.sh")])
+
+
+OWN = (
+    "torchrun --nproc_per_node=4 --nnodes=8 main.py --model gpt2 --optim adamw {words} "
+    "--input_bin 'data/*.bin'\n"
+)
+
+
+def test_a_device_batch_beside_the_whole_one(tmp_path: Path) -> None:
+    """128 sequences of all 32 GPUs, 2 on each: twice."""
+    words = "--batch_size 128 --device_batch_size 2 --sequence_length 1024"
+    read = job(tmp_path, a__sh=OWN.format(words=words))
+    assert (plan(read).microbatch, plan(read).accumulation, plan(read).dp) == (2, 2, 32)
+    # in tokens, as nanochat has it: 524288 are 256 sequences of 2048, 8 on each of 32
+    words = "--device-batch-size 4 --total-batch-size 524288 --max-seq-len 2048"
+    read = job(tmp_path, b__sh=OWN.format(words=words))
+    assert (plan(read).microbatch, plan(read).accumulation) == (4, 2)
+
+
+NANOGPT = (
+    "batch_size = 4\nblock_size = 1024\ngradient_accumulation_steps = 8\nn_layer = 2\n"
+    "n_head = 4\nn_embd = 512\n"
+)
+
+
+def test_how_forks_of_nanogpt_shard(tmp_path: Path) -> None:
+    read = job(tmp_path, a__py=NANOGPT + "use_fsdp = True\n")
+    assert read.plan_open == "fsdp" and read.precision.value.gather == "bf16"
+    read = job(tmp_path, b__py=NANOGPT + "deepspeed = True\nzero_stage = 2\n")
+    assert plan(read).optimizer_sharding == "zero2"
+    assert (read.precision.value.weights, read.precision.value.master) == ("bf16", "fp32")
+
+
+def test_a_forks_experts_have_a_width_of_their_own(tmp_path: Path) -> None:
+    """Experts of 3 · 512 · 160, one more that every token visits, a router of 512 · 16."""
+    more = (
+        "use_moe = True\nnum_experts = 16\nmoe_router_topk = 8\nmoe_ffn_hidden_size = 160\n"
+        "moe_shared_expert_hidden_size = 160\nuse_swiglu = True\nkv_channels = 64\n"
+        "n_kv_head = 2\nvocab_size_override = 1000\nuse_rope = True\ntie_embeddings = False\n"
+    )
+    read = job(tmp_path, a__py=NANOGPT + more)
+    layer = 512 * (4 + 2 * 2) * 64 + 4 * 64 * 512 + 17 * 3 * 512 * 160 + 512 * 16 + 2 * 512
+    assert round(params(read.model)) == 2 * layer + 2 * 1000 * 512 + 512

@@ -86,7 +86,7 @@ _STARTS_SCRIPT = re.compile(
 _OWN_COMMAND = re.compile(
     r"--(?:model[_-](?:name|id|path)|base[_-]model|pretrained[_-]model\w*|model)[ =]+[^\s-]"
 )
-_OWN_BATCH = re.compile(r"--(?:train[_-]|micro[_-])?(?:batch[_-]size|bsz?)[ =]+\S")
+_OWN_BATCH = re.compile(r"--(?:train[_-]|micro[_-]|device[_-])?(?:batch[_-]size|bsz?)[ =]+\S")
 """Words of a training script's own, which a launcher passes on."""
 _KEY_VALUE = re.compile(
     r"(?<![\w-])(?:per_device_batch_size|ici_\w+_parallelism|max_target_length)="

@@ -18,6 +18,7 @@ from chipshift.jobs.job import Given
 from chipshift.jobs.python_tree import Unknown
 from chipshift.jobs.readers.hf_args import put_model_named
 from chipshift.jobs.readers.nanogpt_forks import fork_shape
+from chipshift.jobs.readers.nanogpt_sharding import put_fork_sharding
 from chipshift.jobs.readers.optimizer_name import put_optimizer_named
 from chipshift.jobs.settings import Setting, Sheet
 from chipshift.jobs.source import Source
@@ -61,6 +62,7 @@ def fill(settings: dict[str, Setting], draft: Draft, context: Context) -> Draft:
             draft.flag("loss_scaler", "dtype", dtype.value, dtype.line)
     draft.assume("mixed", "bf16", "train.py takes bfloat16 where the chip has it")
     draft.assume("loaded", "fp32", "train.py keeps fp32 weights under autocast")
+    put_fork_sharding(sheet)
     draft.assume("sharding", "ddp", "train.py wraps the model in DDP")
     _optimizer(sheet)
     draft.assume("optimizer", "adamw", "train.py's optimizer")
@@ -170,7 +172,8 @@ def gpt_model(sheet: Sheet, positions: int) -> Model:
         sheet.draft.note("vocab_size", 50304, "train.py's default; the data set may hold another")
         vocab = sheet.integer("vocab_size", into="vocabulary")
     else:
-        vocab = sheet.integer("vocab_size", "meta_vocab_size", into="vocabulary")
+        names = ("vocab_size", "meta_vocab_size", "vocab_size_override", "padded_vocab_size")
+        vocab = sheet.integer(*names, into="vocabulary")
         if vocab is None:
             why = "train.py's default where the data set's meta.pkl tells none"
             sheet.draft.note("vocab_size", 50304, why)

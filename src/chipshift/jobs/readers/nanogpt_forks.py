@@ -14,9 +14,18 @@ from chipshift.jobs.settings import Sheet
 from chipshift.models.model import Attention, DenseMlp, MoeMlp
 
 KV_HEADS = ("n_kv_head", "n_kv_heads", "n_head_kv", "num_kv_heads", "num_key_value_heads")
-WIDTHS = ("n_inner", "intermediate_size", "n_mlp", "ffn_dim", "d_ff", "mlp_dim", "mlp_hidden_dim")
+WIDTHS = (
+    *("n_inner", "intermediate_size", "n_mlp", "ffn_dim", "d_ff", "mlp_dim", "mlp_hidden_dim"),
+    *("ffn_hidden_size", "ffn_hidden_dim"),
+)
+EXPERT_WIDTHS = ("moe_ffn_hidden_size", "moe_intermediate_size", "expert_dim", "moe_hidden_dim")
+SHARED_WIDTHS = ("moe_shared_expert_hidden_size", "moe_shared_expert_intermediate_size")
+HEAD_DIMS = ("head_dim", "d_head", "kv_channels")
 EXPERTS = ("num_experts", "n_experts", "n_expert", "n_exp", "num_local_experts", "moe_num_experts")
-CHOSEN = ("num_experts_per_tok", "n_experts_per_tok", "experts_per_token", "moe_top_k", "top_k")
+CHOSEN = (
+    *("num_experts_per_tok", "n_experts_per_tok", "experts_per_token", "moe_top_k"),
+    *("moe_router_topk", "moe_topk", "router_topk", "top_k"),
+)
 SWITCHES = ("use_moe", "moe", "enable_moe")
 GATED = ("use_swiglu", "swiglu", "use_glu", "use_geglu")
 ROTARY = ("use_rope", "rope", "use_rotary", "use_rotary_embeddings", "rotary")
@@ -32,6 +41,7 @@ class Shape:
         head_dim: of a head.
         width: of the feed-forward; matrices: 3 where it is gated.
         experts, top_k: 0 experts: a plain feed-forward.
+        expert_width, shared_width: of one expert, and of those that every token visits.
         learned: a table of positions is learned.
         tied: the head is the embedding's transpose.
     """
@@ -42,6 +52,8 @@ class Shape:
     matrices: int
     experts: int
     top_k: int
+    expert_width: int
+    shared_width: int
     learned: bool
     tied: bool
 
@@ -58,7 +70,7 @@ class Shape:
         if not self.experts:
             return DenseMlp(self.width, self.matrices, biases)
         return MoeMlp(
-            self.experts, self.top_k, self.width, self.matrices,
+            self.experts, self.top_k, self.expert_width, self.matrices, self.shared_width,
             router_params=d * self.experts, expert_bias_params=biases,
         )  # fmt: skip
 
@@ -74,7 +86,7 @@ def fork_shape(sheet: Sheet, d: int, heads: int) -> Shape:
             there are.
     """
     kv = _count(sheet, KV_HEADS, "key/value heads")
-    head_dim = _count(sheet, ("head_dim", "d_head"), "width of a head")
+    head_dim = _count(sheet, HEAD_DIMS, "width of a head")
     gated = _on(sheet, GATED, "gated feed-forward")
     width = _count(sheet, WIDTHS, "width of the feed-forward")
     ratio = sheet.number("mlp_ratio", "ffn_mult", "mlp_mult", into="width of the feed-forward")
@@ -87,6 +99,8 @@ def fork_shape(sheet: Sheet, d: int, heads: int) -> Shape:
         key = next(one for one in SWITCHES if one in sheet.settings)
         why = "experts of a number that the file does not give; --torch reads the module as it is"
         sheet.draft.ignored.append(Ignored(key, switch.file, switch.line, True, why))
+    narrow = _count(sheet, EXPERT_WIDTHS, "width of an expert") if experts else None
+    shared = _count(sheet, SHARED_WIDTHS, "width of the shared experts") if experts else None
     names = CHOSEN if switch is not None else CHOSEN[:-1]  # top_k alone is how sample.py draws
     chosen = _count(sheet, names, "experts a token") if experts else None
     if kv and heads % kv.value:
@@ -109,13 +123,16 @@ def fork_shape(sheet: Sheet, d: int, heads: int) -> Shape:
         why = "keys of a fork's own, by what their names mean elsewhere; --torch reads the module"
         sheet.draft.note("model's shape", "with the fork's keys", why)
     many = experts.value if experts and experts.value > 1 else 0
+    whole = width.value if width else int((ratio.value if ratio else 4) * d)
     return Shape(
         kv_heads=kv.value if kv else heads,
         head_dim=head_dim.value if head_dim else d // heads,
-        width=width.value if width else int((ratio.value if ratio else 4) * d),
+        width=whole,
         matrices=3 if gated else 2,
         experts=many,
         top_k=chosen.value if chosen else min(2, many),
+        expert_width=narrow.value if narrow else whole,
+        shared_width=shared.value if shared else 0,
         learned=not rotary,
         tied=tied is None or tied.value,
     )

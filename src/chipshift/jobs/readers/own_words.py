@@ -64,7 +64,11 @@ HOISTED = (
 def put_own_words(settings: dict[str, Setting], draft: Draft) -> None:
     """The Trainer's keys in place of a script's own words for them; each is said."""
     spelt = {key.replace("-", "_"): key for key in settings}
-    micro = next((k for k in ("micro_batch_size", "per_device_batch_size") if k in spelt), "")
+    names = ("micro_batch_size", "per_device_batch_size", "device_batch_size")
+    micro = next((k for k in names if k in spelt), "")
+    if micro == "device_batch_size" and spelt[micro] in settings:
+        settings["per_device_train_batch_size"] = settings.pop(spelt[micro])
+        _tokens_a_step(settings, spelt, draft)
     name = "global_batch_size" if "global_batch_size" in spelt else "batch_size"
     whole = settings.get(spelt.get(name, ""))
     _plain_optimizer(settings, spelt)
@@ -72,8 +76,7 @@ def put_own_words(settings: dict[str, Setting], draft: Draft) -> None:
         draft.put("global_batch", Given(count, whole.file, whole.line))
         why = f"the script's own --{spelt[name]}, beside --{spelt[micro]}"
         draft.note("sequences a step", count, why)
-        del settings[spelt[name]]
-        return
+        del settings[spelt.pop(name)]
     for ours, theirs in OWN.items():
         named = next((name for name in theirs if name in spelt), "")
         if not named or ours in spelt:
@@ -82,6 +85,22 @@ def put_own_words(settings: dict[str, Setting], draft: Draft) -> None:
         settings[ours] = setting
         why = f"the script's own --{spelt[named]}, taken as {_MEANS[ours]}"
         draft.note(_MEANS[ours], setting.value, why)
+
+
+def _tokens_a_step(settings: dict[str, Setting], spelt: Mapping[str, str], draft: Draft) -> None:
+    """``--total-batch-size 524288`` in tokens beside ``--device-batch-size``.
+
+    Source: Karpathy, nanochat, scripts/base_train.py, 2025.
+    """
+    whole = settings.get(spelt.get("total_batch_size", ""))
+    lengths = [settings[spelt[one]] for one in (*OWN["max_length"], *LENGTHS) if one in spelt]
+    tokens = as_integer(whole.value) if whole is not None else None
+    length = as_integer(lengths[0].value) if lengths else None
+    if whole is not None and tokens and length and tokens % length == 0:
+        count = tokens // length
+        draft.put("global_batch", Given(count, whole.file, whole.line))
+        draft.note("sequences a step", count, f"{tokens} tokens a step of {length}")
+        del settings[spelt["total_batch_size"]]
 
 
 def _plain_optimizer(settings: dict[str, Setting], spelt: Mapping[str, str]) -> None:
