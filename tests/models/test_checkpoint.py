@@ -270,3 +270,48 @@ def test_a_convolutional_networks_blocks_are_counted(tmp_path: Path) -> None:
     model = read_config(tmp_path)
     assert params(model) == 910
     assert "checkpoint" not in dict(model.defaults)
+
+
+def said(model_folder: Path) -> str:
+    """What the reading says of the tensors."""
+    return str(dict(read_config(model_folder).defaults).get("checkpoint", ""))
+
+
+def test_of_packed_weights_the_table_of_words_still_counts(tmp_path: Path) -> None:
+    # a table of 120 rows for the config's 100, its layers packed: 656 + 8 + 2·120·8 = 2,584
+    (tmp_path / "config.json").write_text(json.dumps(CONFIG))
+    packed = {"model.layers.0.mlp.gate_proj.qweight": [1, 16], "model.norm.weight": [8]}
+    tables = {"model.embed_tokens.weight": [120, 8], "lm_head.weight": [120, 8]}
+    shard(tmp_path / "model.safetensors", {**packed, **tables}, "I32")
+    assert params(read_config(tmp_path)) == 2584
+    assert "a vocabulary of 120 for 100" in said(tmp_path)
+    assert "weights are packed" in said(tmp_path)
+
+
+def test_a_missing_shard_is_named(tmp_path: Path) -> None:
+    model_folder = folder(tmp_path, {**LAYER, **ENDS}, {"lm_head.weight": [100, 8]})
+    (model_folder / "model-1.safetensors").unlink()
+    assert "model-1.safetensors is missing" in said(model_folder)
+
+
+def test_shards_without_an_index_are_read_when_all_are_there(tmp_path: Path) -> None:
+    (tmp_path / "config.json").write_text(json.dumps(CONFIG))
+    shard(tmp_path / "model-00001-of-00002.safetensors", LAYER)
+    shard(tmp_path / "model-00002-of-00002.safetensors", {**ENDS, "more.weight": [3]})
+    assert "+3 parameters" in said(tmp_path)
+    (tmp_path / "model-00001-of-00002.safetensors").unlink()
+    assert said(tmp_path) == ""
+
+
+def test_a_pipelines_own_name_for_its_file(tmp_path: Path) -> None:
+    (tmp_path / "config.json").write_text(json.dumps(CONFIG))
+    tensors = {**LAYER, **ENDS, "more.weight": [3]}
+    shard(tmp_path / "diffusion_pytorch_model.safetensors", tensors)
+    assert "+3 parameters" in said(tmp_path)
+
+
+def test_an_adapters_folder_asks_for_its_model(tmp_path: Path) -> None:
+    keys = {"peft_type": "LORA", "base_model_name_or_path": "a/base"}
+    (tmp_path / "adapter_config.json").write_text(json.dumps(keys))
+    with pytest.raises(InputError, match=r"holds an adapter: .* \(a/base\)"):
+        read_config(tmp_path)

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import json
 import re
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 from math import prod
 from pathlib import Path
@@ -21,8 +21,10 @@ from chipshift.models.model import Model
 LARGEST_INDEX_BYTES = 64 * 1024 * 1024
 LARGEST_HEADER_BYTES = 100_000_000
 """The format's own limit on a header."""
-INDEX = "model.safetensors.index.json"
-SINGLE = "model.safetensors"
+STEMS = ("model.safetensors", "diffusion_pytorch_model.safetensors")
+"""What transformers and diffusers call a checkpoint's file, and its index with ``INDEX`` behind."""
+INDEX = ".index.json"
+SHARD = re.compile(r"-(\d{5})-of-(\d{5})\.safetensors$")
 
 EMBEDDING = re.compile(
     r"(^|\.)(embed_tokens|wte|word_embeddings|tok_embeddings|embed_in|embeddings|shared)\.weight$"
@@ -47,12 +49,14 @@ class Checkpoint:
         shapes: tensor name → shape; empty where only an index without its shards was given.
         names: all tensor names.
         packed: some weights are stored as integers, whose shapes are not those of the model.
+        absent: files that the index names and the folder has not.
     """
 
     folder: str
     shapes: Mapping[str, tuple[int, ...]]
     names: frozenset[str]
     packed: bool = False
+    absent: tuple[str, ...] = ()
 
     @property
     def params(self) -> int:
@@ -61,8 +65,17 @@ class Checkpoint:
 
 
 def has_checkpoint(folder: Path) -> bool:
-    """Whether the folder holds a safetensors index or file."""
-    return (folder / INDEX).is_file() or (folder / SINGLE).is_file()
+    """Whether the folder holds a safetensors index or file, or shards by themselves."""
+    known = any((folder / f"{stem}{end}").is_file() for stem in STEMS for end in ("", INDEX))
+    return known or bool(_shards(folder))
+
+
+def _shards(folder: Path) -> list[str]:
+    """Names of shards that stand without an index; [] unless all of one set are there."""
+    found = sorted(path.name for path in folder.glob("model-*.safetensors"))
+    ends = [match for name in found if (match := SHARD.search(name))]
+    whole = len(ends) == len(found) and len({end[2] for end in ends}) == 1
+    return found if whole and len(found) == int(ends[0][2]) else []
 
 
 def read_checkpoint(folder: Path) -> Checkpoint:
@@ -72,26 +85,34 @@ def read_checkpoint(folder: Path) -> Checkpoint:
         InputError: an index or a header cannot be read, is not of the format, is above its
             limit, or names a file outside the folder.
     """
-    index = folder / INDEX
-    if not index.is_file():
-        shapes, packed = _header(folder / SINGLE)
-        return Checkpoint(str(folder), shapes, frozenset(shapes), packed)
+    index = next((path for stem in STEMS if (path := folder / f"{stem}{INDEX}").is_file()), None)
+    if index is None:
+        single = next((stem for stem in STEMS if (folder / stem).is_file()), None)
+        return _together(folder, [single] if single else _shards(folder))
     weight_map = _object(index, _read(index, LARGEST_INDEX_BYTES)).get("weight_map")
     if not isinstance(weight_map, dict) or not all(
         isinstance(k, str) and isinstance(v, str) for k, v in weight_map.items()
     ):
         raise InputError(f"{index}: weight_map is not an object of tensor names and files")
-    shapes, packed = {}, False
-    for name in sorted(set(weight_map.values())):
+    names = sorted(set(weight_map.values()))
+    for name in names:
         if Path(name).name != name or name in ("", ".", ".."):
             raise InputError(f"{index}: {name!r} is not the name of a file in that folder")
-        shard = folder / name
-        if not shard.is_file():  # an index by itself tells names, not shapes
-            return Checkpoint(str(folder), {}, frozenset(weight_map))
-        found, odd = _header(shard)
+    absent = tuple(name for name in names if not (folder / name).is_file())
+    if absent:  # an index by itself tells names, not shapes
+        return Checkpoint(str(folder), {}, frozenset(weight_map), absent=absent)
+    return replace(_together(folder, names), names=frozenset(weight_map))
+
+
+def _together(folder: Path, names: Sequence[str]) -> Checkpoint:
+    """The tensors of several files."""
+    shapes: dict[str, tuple[int, ...]] = {}
+    packed = False
+    for name in names:
+        found, odd = _header(folder / name)
         shapes.update(found)
         packed = packed or odd
-    return Checkpoint(str(folder), shapes, frozenset(weight_map), packed)
+    return Checkpoint(str(folder), shapes, frozenset(shapes), packed)
 
 
 def corrected(model: Model, checkpoint: Checkpoint) -> Model:
@@ -99,7 +120,8 @@ def corrected(model: Model, checkpoint: Checkpoint) -> Model:
 
     What the config does not explain (an added head, a padded table) goes to ``other_params``, so
     that the total is the checkpoint's; blocks above the config's layers (multi-token prediction)
-    stay out, as everywhere. A packed or unreadable checkpoint changes nothing but the tied head.
+    stay out, as everywhere. Of a packed checkpoint the table of words and the head count, of one
+    with a shard missing whether it has a head; that the rest is the config's is said.
     What differs from the config stands among the model's ``defaults``, as ``OF_TENSORS``.
     """
     found = _corrected(model, checkpoint)
@@ -111,6 +133,10 @@ def corrected(model: Model, checkpoint: Checkpoint) -> Model:
     if found.other_params != model.other_params:
         more = found.other_params - model.other_params
         changes.append(f"{more:+,} parameters that its layers do not explain")
+    if checkpoint.packed:
+        changes.append("its layers by the config: their weights are packed")
+    if checkpoint.absent:
+        changes.append(f"all else by the config: {checkpoint.absent[0]} is missing")
     if not changes:
         return found
     return replace(found, defaults=(*model.defaults, (OF_TENSORS, "; ".join(changes))))
@@ -163,14 +189,16 @@ def _corrected(model: Model, checkpoint: Checkpoint) -> Model:
         at = LAYER.search(name)
         if at is None or int(at[1]) < model.n_layers or model.towers or not model.layers:
             kept[name] = shape
-    if model.has_head and not model.towers and model.vocab:
+    if model.has_head and not model.towers and model.vocab and model.head_outputs is None:
         model = replace(model, tied=not any(HEAD.search(name) for name in checkpoint.names))
-    if not kept or checkpoint.packed:
+    if not kept:
         return model
     tables = [s for n, s in kept.items() if EMBEDDING.search(n) and len(s) == 2]
     if tables and model.vocab and not model.towers:
         rows = {rows for rows, width in tables if width in (model.d_model, model.embedding_width)}
         model = replace(model, vocab=rows.pop()) if len(rows) == 1 else model
+    if checkpoint.packed:
+        return model
     total = Checkpoint(checkpoint.folder, kept, checkpoint.names).params
     return replace(model, other_params=model.other_params + total - params(model))
 

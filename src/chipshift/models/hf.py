@@ -187,9 +187,18 @@ def _config_path(path: Path) -> Path:
     if os.path.isdir(path):  # never raises, unlike Path.is_dir
         inside = path / "config.json"
         if not inside.is_file():
-            raise InputError(f"{path}: is a folder without a config.json")
+            raise InputError(f"{path}: is a folder without a config.json{_adapter(path)}")
         return inside
     return path
+
+
+def _adapter(folder: Path) -> str:
+    """What else to give where a folder holds an adapter alone; "" where it does not."""
+    if not (folder / "adapter_config.json").is_file():
+        return ""
+    base = load_keys(folder / "adapter_config.json").get("base_model_name_or_path")
+    named = f" ({str(base)[:80]})" if isinstance(base, str) else ""
+    return f"; it holds an adapter: give its model's config.json{named} beside adapter_config.json"
 
 
 def load_keys(path: Path, expected: str = "a Hugging Face config.json") -> Mapping[str, Any]:
