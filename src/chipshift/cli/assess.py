@@ -7,6 +7,7 @@ from typing import Annotated, Any
 
 import typer
 
+from chipshift.cli.completion import machines
 from chipshift.cli.inputs import (
     Explain,
     Files,
@@ -32,7 +33,10 @@ from chipshift.flows.output import assessment_json
 def command(
     files: Files,
     to: Annotated[
-        list[str], typer.Option("--to", help="Machine asked about: v6e, v7x:4x4x4; repeatable.")
+        list[str],
+        typer.Option(
+            "--to", help="Machine asked about: v6e, v7x:4x4x4; repeatable.", autocompletion=machines
+        ),
     ],
     on: On = "",
     code: Annotated[

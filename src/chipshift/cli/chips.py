@@ -10,6 +10,7 @@ from typing import Annotated, Any
 import typer
 
 from chipshift import units
+from chipshift.cli.completion import chips
 from chipshift.errors import InputError
 from chipshift.machines import all_chips, chip_named, rentable
 from chipshift.machines.chip import Chip, Figure
@@ -27,10 +28,14 @@ Line = tuple[str, str]
 
 def command(
     name: Annotated[
-        str | None, typer.Argument(metavar="CHIP", help="Print this chip's figures.")
+        str | None,
+        typer.Argument(metavar="CHIP", help="Print this chip's figures.", autocompletion=chips),
     ] = None,
     compare: Annotated[
-        str | None, typer.Option(metavar="A,B,...", help="Print these chips side by side.")
+        str | None,
+        typer.Option(
+            metavar="A,B,...", help="Print these chips side by side.", autocompletion=chips
+        ),
     ] = None,
     as_json: Annotated[bool, typer.Option("--json", help="Print one JSON object.")] = False,
 ) -> None:

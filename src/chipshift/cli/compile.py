@@ -11,6 +11,7 @@ from typing import Annotated, Any
 
 import typer
 
+from chipshift.cli.completion import machines
 from chipshift.cli.inputs import Json, Model, On, Set, part_of, print_json
 from chipshift.cli.progress import working
 from chipshift.compiled import against as comparison
@@ -42,7 +43,10 @@ Inputs = Annotated[
     list[str] | None, typer.Argument(help="Job files, or one StableHLO or HLO file.")
 ]
 To = Annotated[
-    str, typer.Option("--to", help="Machine compiled for: v6e:4x4, v7x:2x2x1, h100:8x1.")
+    str,
+    typer.Option(
+        "--to", help="Machine compiled for: v6e:4x4, v7x:2x2x1, h100:8x1.", autocompletion=machines
+    ),
 ]
 PlanText = Annotated[
     str, typer.Option("--plan", help="Plan, e.g. fsdp=16,remat=full; else the planner's best.")

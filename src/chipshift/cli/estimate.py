@@ -6,6 +6,7 @@ from typing import Annotated
 
 import typer
 
+from chipshift.cli.completion import machines
 from chipshift.cli.inputs import (
     Explain,
     Files,
@@ -27,7 +28,12 @@ from chipshift.flows.options import Options, by_chip, check_asked, read_numbers,
 def command(
     files: Files,
     on: Annotated[
-        str, typer.Option("--on", help="Machine, e.g. v6e:16x16; else the one in the file.")
+        str,
+        typer.Option(
+            "--on",
+            help="Machine, e.g. v6e:16x16; else the one in the file.",
+            autocompletion=machines,
+        ),
     ] = "",
     plan: Annotated[
         str, typer.Option("--plan", help="Plan, e.g. fsdp=256,tp=1,remat=full; else the job's own.")

@@ -11,6 +11,7 @@ import typer
 
 from chipshift import units
 from chipshift.cli.chips import Line, show
+from chipshift.cli.completion import machines
 from chipshift.errors import InputError, nearest
 from chipshift.fabric.describe import describe, explain
 from chipshift.fabric.paces import KINDS
@@ -27,7 +28,10 @@ _MOST_BYTES = 1e15
 
 
 def command(
-    machine: Annotated[str, typer.Argument(metavar="MACHINE", help="As v6e:16x16, h100*128.")],
+    machine: Annotated[
+        str,
+        typer.Argument(metavar="MACHINE", help="As v6e:16x16, h100*128.", autocompletion=machines),
+    ],
     mesh: Annotated[str, typer.Option(metavar="A=N,B=N", help="Axes; the last communicates most.")],
     message: Annotated[
         str, typer.Option("--bytes", metavar="SIZE,...", help="Bytes of the full array.")

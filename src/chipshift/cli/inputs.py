@@ -12,6 +12,7 @@ from typing import Annotated, Any
 
 import typer
 
+from chipshift.cli.completion import machines, models
 from chipshift.errors import InputError, nearest
 from chipshift.estimate.output import figure, jsonable
 from chipshift.flows.asked import present_machine
@@ -33,8 +34,16 @@ from chipshift.units import GB, GIB
 from chipshift.worked.tree import lines
 
 Files = Annotated[list[str], typer.Argument(help="Job files, merged in this order.")]
-On = Annotated[str, typer.Option("--on", help="Machine the job runs on now, e.g. h100*128.")]
-Model = Annotated[str, typer.Option("--model", help="Preset name or config.json of the model.")]
+On = Annotated[
+    str,
+    typer.Option(
+        "--on", help="Machine the job runs on now, e.g. h100*128.", autocompletion=machines
+    ),
+]
+Model = Annotated[
+    str,
+    typer.Option("--model", help="Preset name or config.json of the model.", autocompletion=models),
+]
 Torch = Annotated[
     str, typer.Option("--torch", help="MODULE:FUNCTION that builds your nn.Module; it is run.")
 ]

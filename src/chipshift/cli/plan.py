@@ -6,6 +6,7 @@ from typing import Annotated
 
 import typer
 
+from chipshift.cli.completion import machines
 from chipshift.cli.inputs import (
     Explain,
     Files,
@@ -33,7 +34,10 @@ from chipshift.models.model import Model as TracedModel
 
 def command(
     files: Files,
-    to: Annotated[str, typer.Option("--to", help="Machine: v7x:8x8x8, v6e, h100*256.")],
+    to: Annotated[
+        str,
+        typer.Option("--to", help="Machine: v7x:8x8x8, v6e, h100*256.", autocompletion=machines),
+    ],
     on: On = "",
     fix: Annotated[str, typer.Option("--fix", help="Hold part of the plan, e.g. tp=4.")] = "",
     objective: Annotated[

@@ -8,6 +8,8 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
+from chipshift.cli.completion import models
+
 if TYPE_CHECKING:
     from chipshift.jobs.job import TrainJob
 
@@ -15,7 +17,10 @@ if TYPE_CHECKING:
 def command(
     files: Annotated[list[str], typer.Argument(metavar="FILES...", help="The job's files.")],
     model: Annotated[
-        str | None, typer.Option(help="Preset or config.json in place of the file's model.")
+        str | None,
+        typer.Option(
+            help="Preset or config.json in place of the file's model.", autocompletion=models
+        ),
     ] = None,
     torch: Annotated[
         str,

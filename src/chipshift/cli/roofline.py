@@ -7,6 +7,7 @@ from typing import Annotated
 
 import typer
 
+from chipshift.cli.completion import machines
 from chipshift.cli.inputs import (
     Explain,
     Files,
@@ -34,7 +35,10 @@ from chipshift.machines.names import chip_named, chip_of, has_size, parse_machin
 def command(
     files: Files,
     on: Annotated[
-        list[str], typer.Option("--on", help="Machine or chip: h100, v6e:16x16; repeatable.")
+        list[str],
+        typer.Option(
+            "--on", help="Machine or chip: h100, v6e:16x16; repeatable.", autocompletion=machines
+        ),
     ],
     sequences: Annotated[
         float, typer.Option("--sequences", help="Sequences of one microbatch on a device.")
