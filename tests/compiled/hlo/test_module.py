@@ -50,3 +50,37 @@ ENTRY %main (x: bf16[8]) -> bf16[8] {{
     assert module.source(made) == (LIBRARY, 164)
     assert module.functions[LIBRARY, 164] == "LlamaMLP.forward"
     assert module.source(own) is None  # only the tracer's own line, which says nothing
+
+
+def test_a_weight_that_a_layer_uses_by_name_is_at_the_layers_line() -> None:
+    """``q, k, v = w.project_all(...)`` of the step, not the method that multiplies for all."""
+    step = "/home/me/chipshift/compiled/step"
+    text = f"""HloModule jit_train_step
+
+FileNames
+1 "{step}/model.py"
+2 "{step}/sharding.py"
+
+FunctionNames
+1 "attention"
+2 "Weights.project"
+3 "project.<locals>.forward"
+
+FileLocations
+1 {{file_name_id=1 function_name_id=1 line=105 end_line=105 column=1 end_column=9}}
+2 {{file_name_id=1 function_name_id=2 line=75 end_line=75 column=1 end_column=9}}
+3 {{file_name_id=2 function_name_id=3 line=150 end_line=150 column=1 end_column=9}}
+
+StackFrames
+1 {{file_location_id=1 parent_frame_id=1}}
+2 {{file_location_id=2 parent_frame_id=2}}
+3 {{file_location_id=3 parent_frame_id=3}}
+
+ENTRY %main (x: bf16[8]) -> bf16[8] {{
+  %x = bf16[8]{{0}} parameter(0)
+  ROOT %made = bf16[8]{{0}} copy(%x), metadata={{op_name="a" stack_frame_id=3}}
+}}
+"""
+    module = parse(text)
+    made = module.computations["main"].by_name["made"]
+    assert module.source(made) == (f"{step}/model.py", 105)

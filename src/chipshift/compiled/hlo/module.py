@@ -16,6 +16,9 @@ PLUMBING = (
 )  # fmt: skip
 """Files whose frames say nothing of where in a model an instruction belongs."""
 
+HANDLE = ("compiled/step/model.py", "Weights.")
+"""Nor do the methods by which the step's layers use their weights: file and class."""
+
 TRACERS = re.compile(r"/site-packages/(torch|torchax|jax|jaxlib|flax|numpy)/|^<")
 """Packages that run a model, and frames of no file; a model's own may be a library's too."""
 
@@ -116,6 +119,10 @@ class Module:
                     found.setdefault(inner, []).append((computation, instruction))
         return found
 
+    def _within(self, file: str, line: int) -> str:
+        """The function that a line stands in, "" where it is not known."""
+        return self.functions.get((file, line), "")
+
     def source(self, instruction: Instruction) -> tuple[str, int] | None:
         """File and line of the innermost frame that is not a library's; without one, of the
         innermost in a library of models (transformers), where known."""
@@ -127,7 +134,8 @@ class Module:
         models = None
         while frame in self.frames:
             file, line, parent = self.frames[frame]
-            if not file.endswith(PLUMBING) and not TRACERS.search(file):
+            handle = file.endswith(HANDLE[0]) and self._within(file, line).startswith(HANDLE[1])
+            if not file.endswith(PLUMBING) and not handle and not TRACERS.search(file):
                 if "site-packages" not in file:
                     return file, line
                 models = models or (file, line)
