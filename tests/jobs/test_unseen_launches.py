@@ -284,3 +284,27 @@ def test_a_forks_experts_have_a_width_of_their_own(tmp_path: Path) -> None:
     read = job(tmp_path, a__py=NANOGPT + more)
     layer = 512 * (4 + 2 * 2) * 64 + 4 * 64 * 512 + 17 * 3 * 512 * 160 + 512 * 16 + 2 * 512
     assert round(params(read.model)) == 2 * layer + 2 * 1000 * 512 + 512
+
+
+def test_a_commands_words_lie_over_every_key_of_a_nanogpt_config(tmp_path: Path) -> None:
+    """Not over those of the shape alone: a fork's switch and train.py's dtype too."""
+    (tmp_path / "c.py").write_text(NANOGPT + "use_swiglu = False\ndtype = 'bfloat16'\n")
+    (tmp_path / "go.sh").write_text(
+        "for gated in True False; do\n  torchrun --nproc_per_node=8 train.py config/c.py "
+        "--use_swiglu=$gated --dtype=float16\ndone\n"
+    )
+    read = read_job([str(tmp_path / "go.sh"), str(tmp_path / "c.py")])
+    assert read.precision.value.compute == "fp16"
+    # three maps of 512 · 2048 in each layer, 4 · 512² of attention, tables of 50304 and 1024
+    layer = 4 * 512**2 + 3 * 512 * 2048 + 2 * 512
+    assert round(params(read.model)) == 2 * layer + (50304 + 1024) * 512 + 512
+    assert "several commands" in matter(read)["c.py"]
+
+
+def test_a_checkpoint_of_levanters_own_choice(tmp_path: Path) -> None:
+    text = (
+        "model:\n  type: mpt\ninitialize_from_hf: true\nuse_hf_model_config: true\n"
+        "trainer:\n  train_batch_size: 64\n  mp: p=f32,c=bfloat16\n"
+    )
+    read = job(tmp_path, a__yaml=text)
+    assert read.model.name == "mpt-7b" and read.seq_len.value == 2048

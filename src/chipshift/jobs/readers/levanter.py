@@ -14,6 +14,7 @@ from chipshift.jobs.job import Given
 from chipshift.jobs.readers.config_model import put_config_model
 from chipshift.jobs.readers.hf_args import put_model
 from chipshift.jobs.readers.levanter_models import (
+    CHECKPOINTS,
     GPT2_KEYS,
     KEYS,
     default_length,
@@ -70,6 +71,7 @@ def read(source: Source, context: Context) -> Draft:
     draft = Draft(source.path, "levanter")
     sheet = yaml_sheet(source, context, draft)
     draft.put("stack", Given("levanter", source.path))
+    _reference(sheet)
     if not context.model_named:
         _model(sheet, context)
     _length(sheet)
@@ -128,6 +130,20 @@ def _length(sheet: Sheet) -> None:
     if model is not None and model.max_positions:
         why = "the checkpoint's max_position_embeddings, as no train_seq_len is given"
         draft.assume("seq_len", model.max_positions, why)
+
+
+def _reference(sheet: Sheet) -> None:
+    """``initialize_from_hf: true`` with ``use_hf_model_config``: the kind's own checkpoint."""
+    start = sheet.settings.get("initialize_from_hf")
+    takes = getattr(sheet.settings.get("use_hf_model_config"), "value", None)
+    if start is None or as_boolean(start.value) is not True or as_boolean(takes) is not True:
+        return
+    kind = str(getattr(sheet.settings.get("model.type"), "value", "gpt2")).lower()
+    named = sheet.settings.get("model.reference_checkpoint")
+    name = CHECKPOINTS.get(kind) if named is None else str(named.value)
+    if name:
+        sheet.settings["initialize_from_hf"] = Setting(name, start.file, start.line)
+        sheet.draft.note("checkpoint", name, f"Levanter's reference_checkpoint of {kind}")
 
 
 def _of_checkpoint(sheet: Sheet) -> bool:

@@ -63,6 +63,16 @@ _FAMILIES: dict[str, tuple[str, int, dict[str, Any]]] = {
 """A kind's type elsewhere, its length, and its shape."""
 
 
+CHECKPOINTS = {
+    "gpt2": "gpt2",
+    "llama": "NousResearch/Llama-2-7b-hf",
+    "mixtral": "mistralai/Mixtral-8x7B-v0.1",
+    "mpt": "mosaicml/mpt-7b",
+    "olmo2": "allenai/OLMo-2-1124-7B",
+}
+"""What ``initialize_from_hf: true`` starts from: each kind's ``reference_checkpoint``."""
+
+
 def default_length(family: str) -> int:
     """``seq_len`` of a kind of model."""
     return 1024 if family.startswith("gpt2") else _FAMILIES.get(family, ("", 2048, {}))[1]

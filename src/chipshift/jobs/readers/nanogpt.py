@@ -34,9 +34,7 @@ def read(source: Source, context: Context) -> Draft:
 
 def fill(settings: dict[str, Setting], draft: Draft, context: Context) -> Draft:
     """A draft from train.py's keys, wherever they were written."""
-    for key in list(context.overrides.given):
-        if key in KEYS:
-            context.overrides.lay_over(settings, (key,))
+    context.overrides.lay_over(settings, KEYS)
     sheet = Sheet(settings, draft)
     length = _count(sheet, "block_size", "sequence length", 1024)
     draft.put("seq_len", length)

@@ -13,7 +13,7 @@ from dataclasses import replace
 
 from chipshift.errors import InputError
 from chipshift.jobs.context import Context
-from chipshift.jobs.draft import Draft, join
+from chipshift.jobs.draft import FIELDS, Draft, join
 from chipshift.jobs.job import Given, Ignored
 from chipshift.jobs.launch import (
     Launch,
@@ -89,7 +89,12 @@ def _last_job(groups: list[list[Draft]], draft: Draft) -> list[Draft]:
     kept: list[Draft] = []
     for number, group in enumerate(groups):
         if not jobs[number] or jobs[number] == last:
-            kept += [one for one in group if one.file not in {other.file for other in kept}]
+            for one in group:
+                same = next((other for other in kept if other.file == one.file), None)
+                if same is None:
+                    kept.append(one)
+                else:
+                    _say_otherwise(same, one, draft)
             continue
         for file in sorted(jobs[number]):
             why = f"another job of this script: the last one, of {min(last)}, is read"
@@ -97,6 +102,18 @@ def _last_job(groups: list[list[Draft]], draft: Draft) -> list[Draft]:
             if entry not in draft.ignored:
                 draft.ignored.append(entry)
     return kept
+
+
+def _say_otherwise(first: Draft, other: Draft, draft: Draft) -> None:
+    """Another command that starts the same file with other settings: a sweep's next run."""
+    stated = {name: getattr(value, "value", None) for name, value in first.values.items()}
+    differs = [n for n, v in other.values.items() if getattr(v, "value", None) != stated.get(n)]
+    if differs:
+        told = ", ".join(FIELDS.get(name, name) for name in sorted(differs)[:4])
+        why = f"several commands start it with other settings ({told}): the first is read"
+        entry = Ignored(first.file.rsplit("/", 1)[-1], first.file, None, True, why)
+        if entry.key not in {one.key for one in draft.ignored}:
+            draft.ignored.append(entry)
 
 
 def _trains(draft: Draft) -> bool:
