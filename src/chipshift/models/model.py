@@ -36,6 +36,8 @@ class Attention:
             its share of the heads (DeepSeek-V4); None: one map.
         compressed_every, compressed_top: beside its window a query sees one key for each so many
             tokens before, at most so many of them (None: all); no such keys where None.
+        table_keys: rows of a table that queries meet as they meet keys, and keys likewise
+            (DeBERTa's distances).
     """
 
     heads: int
@@ -60,6 +62,7 @@ class Attention:
     o_groups: int = 1
     compressed_every: int | None = None
     compressed_top: int | None = None
+    table_keys: int = 0
 
 
 @dataclass(frozen=True)

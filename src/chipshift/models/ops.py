@@ -185,6 +185,8 @@ def _attention_core(a: Attention, cut: Cut, heads: Number, kv_heads: Number) -> 
         top = all_of_them if a.compressed_top is None else a.compressed_top
         keys = keys + mean_keys(all_of_them, top, causal)
         kv_len = kv_len + np.minimum(all_of_them, top)
+    if a.table_keys:
+        keys = keys + a.table_keys
     return Op(
         "attention",
         "attention",

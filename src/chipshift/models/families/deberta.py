@@ -1,7 +1,7 @@
 """Encoders of text of later years: DeBERTa, Nomic.
 
-Shapes and defaults as transformers 5.24 builds them. The maps of DeBERTa's relative positions are
-counted; the scores that it takes from them are not.
+Shapes and defaults as transformers 5.24 builds them. Each of DeBERTa's layers maps its table of
+distances anew, once an item: ``models.items`` has that, an estimate's time has not.
 """
 
 from __future__ import annotations
@@ -37,9 +37,14 @@ def deberta_v2(c: Fields) -> Model:
         reach = c.count("max_position_embeddings", default=512) if reach < 1 else reach
         buckets = c.maybe("position_buckets", least=-1) or -1
         distances = 2 * (buckets if buckets > 0 else reach)
+        met = len({"c2p", "p2c"} & set(ways))
         if not c.flag("share_att_key", default=False):
-            own = [linear(f"pos_{way}", width, width, once=True) for way in ways]
-            block = replace(block, projections=tuple(own[: len({"c2p", "p2c"} & set(ways))]))
+            own = tuple(linear(f"position.{i}", width, width, once=True) for i in range(met))
+            block = replace(block, projections=own)
+        # each way the table is mapped, and met by queries (or by keys) as half of attention's work
+        assert block.attention is not None
+        meeting = replace(block.attention, table_keys=met * distances // 2)
+        block = replace(block, attention=meeting, mixing_flops=met * 2 * distances * width**2)
         if "layer_norm" in c.text("norm_rel_ebd", default="none"):
             loose = 2 * width
     positions = 0

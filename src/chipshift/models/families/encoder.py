@@ -190,7 +190,8 @@ def modernbert(c: Fields) -> Model:
         layers.append(Layer(mixer, mlp, norm * (2 if i else 1)))
     masked = kind in ("", "ForMaskedLM")
     bare = kind == "Model"
-    maps = [linear("head", width, width, c.flag("classifier_bias", default=False))] * (not bare)
+    once, heads_bias = kind == "ForSequenceClassification", c.flag("classifier_bias", default=False)
+    maps = [] if bare else [linear("head", width, width, heads_bias, once)]
     maps += task_heads(c, kind, width, "", False)
     model = assemble(
         c,
