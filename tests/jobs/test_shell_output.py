@@ -132,3 +132,9 @@ def test_a_condition_that_only_a_run_could_tell_is_listed() -> None:
 def test_a_pattern_that_might_run_away_does_not_fit() -> None:
     script = "X=" + "a" * 40 + "\nif [[ $X =~ ^(a+)+$ ]]; then run yes; else run no; fi"
     assert last(script) == ["run", "no"]
+
+
+def test_a_broken_pattern_warns_of_nothing() -> None:
+    """Every warning is an error here: a set inside a set would be one of a later Python's."""
+    assert last("X=a\nif [[ $X =~ [[a] ]]; then run yes; else run no; fi") == ["run", "yes"]
+    assert last("X=a\nrun $(echo $X | sed 's/[a||b]/c/')") == ["run", "c"]

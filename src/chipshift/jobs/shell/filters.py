@@ -10,7 +10,7 @@ import re
 from collections.abc import Callable, Sequence
 
 from chipshift.jobs.shell.arith import Unsure, evaluate
-from chipshift.jobs.shell.patterns import extended, searched
+from chipshift.jobs.shell.patterns import compiled, extended, searched
 
 Printed = tuple[str, bool] | None
 """What is printed and whether it succeeds; None where only a run could tell."""
@@ -215,11 +215,12 @@ def _sed(words: list[str], text: str) -> Printed:
 
 
 def _put(pattern: str, put: str, line: str, everywhere: bool) -> str | None:
-    if searched(pattern, line) is False or "\n" in put:
+    made = compiled(pattern)
+    if searched(pattern, line) is False or made is None or "\n" in put:
         return None
     whole = re.sub(r"(?<!\\)&", lambda match: "\\g<0>", put)
     try:
-        return re.sub(pattern, whole, line, count=0 if everywhere else 1)
+        return made.sub(whole, line, count=0 if everywhere else 1)
     except (re.error, IndexError):
         return None
 
@@ -247,7 +248,8 @@ def _grep(words: list[str], text: str) -> Printed:
         if bool(found) is ("v" in options):
             continue
         if "o" in options and "v" not in options:
-            lines += [one["kept"] for one in re.finditer(pattern, line) if one["kept"]]
+            made = compiled(pattern)
+            lines += [one["kept"] for one in made.finditer(line) if one["kept"]] if made else []
         else:
             lines.append(line)
     if "q" in options:

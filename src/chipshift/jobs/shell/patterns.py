@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import fnmatch
 import re
+import warnings
 
 LONGEST_TEXT, LONGEST_PATTERN = 4096, 256
 MOST_STARS = 3
@@ -72,11 +73,20 @@ def searched(pattern: str, text: str, *, from_start: bool = False) -> re.Match[s
         return False
     if repeats > MOST_STARS or (repeats > 1 and len(text) > 400):
         return False
-    try:
-        compiled = re.compile(pattern)
-    except (re.error, OverflowError, RecursionError):
+    made = compiled(pattern)
+    if made is None:
         return False
-    return compiled.match(text) if from_start else compiled.search(text)
+    return made.match(text) if from_start else made.search(text)
+
+
+def compiled(pattern: str) -> re.Pattern[str] | None:
+    """A regular expression; None where it is none."""
+    try:
+        with warnings.catch_warnings():  # of sets that a later Python may read otherwise
+            warnings.simplefilter("ignore")
+            return re.compile(pattern)
+    except (re.error, OverflowError, RecursionError):
+        return None
 
 
 def replaced(text: str, op: str, pattern: str, put: str, most: int) -> str | None:
@@ -94,9 +104,11 @@ def replaced(text: str, op: str, pattern: str, put: str, most: int) -> str | Non
         return text
     made = {"/#": rf"\A(?s:{glob(pattern)})", "/%": rf"(?s:{glob(pattern)})\Z"}.get(op)
     made = made or f"(?s:{glob(pattern)})"
-    if searched(made, text) in (False, None) or len(text) * (len(put) + 1) > most:
+    pattern_made = compiled(made)
+    found = searched(made, text)
+    if not found or pattern_made is None or len(text) * (len(put) + 1) > most:
         return text
-    return re.sub(made, lambda match: put if match.group() else "", text, count=int(op != "//"))
+    return pattern_made.sub(lambda match: put if match.group() else "", text, count=int(op != "//"))
 
 
 def trimmed(text: str, op: str, pattern: str) -> str:
