@@ -49,6 +49,8 @@ def alone(kind: str) -> tuple[float, dict[str, Any]]:
         ("biased", (2, 1, 1, 1, 4), {}),
         ("dense", (2, 2, 1, 2, 1), {"zero": True}),
         ("moe", (1, 2, 2, 2, 1), {}),
+        ("moe", (1, 1, 2, 2, 2), {}),  # all of fsdp taken by ep
+        ("moe", (1, 1, 2, 2, 1), {"loss_chunks": 2}),
         ("moe", (2, 1, 2, 1, 2), {"ep_from": "dp"}),
         ("moe", (1, 2, 1, 2, 2), {}),
         ("moe", (2, 2, 1, 1, 2), {}),

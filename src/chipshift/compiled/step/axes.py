@@ -30,4 +30,5 @@ def weight_axes(cfg: Config, *, expert: bool = False, zero: bool = False) -> tup
         return ()
     with_ep = not expert and (cfg.ep_from == "fsdp" or zero)
     axes = ("fsdp", *(("ep",) if with_ep else ()), "cp", *(("dp",) if zero else ()))
-    return tuple(axis for axis in axes if cfg.mesh[MESH_AXES.index(axis)] > 1)
+    # Those of one device are left out, but for fsdp, by which a cut dimension is known.
+    return tuple(a for a in axes if a == "fsdp" or cfg.mesh[MESH_AXES.index(a)] > 1)
