@@ -28,10 +28,10 @@ from chipshift.compiled.hlo.collective import by_axis
 from chipshift.compiled.hlo.collectives import read_collectives
 from chipshift.compiled.hlo.groups import MeshAxes
 from chipshift.compiled.hlo.module import parse as parse_program
-from chipshift.compiled.lowering import slice_of
 from chipshift.compiled.planned import delivered
 from chipshift.compiled.reading import in_step
-from chipshift.compiled.stages import AXES, Sums, scattered_in_turn
+from chipshift.compiled.stages import AXES, Sums, in_turn
+from chipshift.fabric.lowering import slice_of
 
 KEPT = Path(__file__).parent / "data" / "compile_collectives.jsonl"
 HARD = Path(__file__).parent / "data" / "compile_collectives_hard.jsonl"
@@ -114,7 +114,7 @@ def compare(row: Row) -> Compared:
     small = SMALL * sum(sent.values())
     on = slice_of(aim.chip, aim.topology, aim.devices, aim.slices)
     wanted = expected(config)
-    done = scattered_in_turn(delivered(row["collectives"]), wanted, config)
+    done = in_turn(delivered(row["collectives"]), wanted, config)
     return Compared(
         row["id"],
         differences(done, wanted, small),

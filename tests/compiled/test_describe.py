@@ -10,6 +10,7 @@ from hypothesis import strategies as st
 
 from chipshift.compiled import describe
 from chipshift.compiled.expected import expected
+from chipshift.compiled.step.config import table_rows
 from chipshift.errors import InputError
 from chipshift.jobs.job import Precision
 from chipshift.jobs.plan import Plan
@@ -184,3 +185,15 @@ def test_heads_dealt_out_by_the_plan_are_said_to_be_compiled_otherwise(
     [said] = [note for note in notes if "all-to-all of heads" in note]
     assert "keys and values all-gathered over cp" in said and over in said
     assert "ulysses" not in describe.plan_text(plan) and "cp_kind" not in describe.plan_text(plan)
+
+
+def test_a_vocabulary_that_tp_does_not_divide_is_padded_and_a_note_says_so() -> None:
+    """49,155 words over tp=2: the next multiple of 2 x 128 is 193 x 256 = 49,408. Over fsdp alone
+    they stay as they are."""
+    granite = preset("granite-3.1-8b")
+    padded, notes = describe.config(granite, Plan(fsdp=4, tp=2), seq_len=4096)
+    assert (padded.vocab, table_rows(padded)) == (49155, 49408)
+    assert any("49,155 padded to 49,408 rows, so that tp=2 divides it" in note for note in notes)
+    whole, notes = describe.config(granite, Plan(fsdp=8), seq_len=4096)
+    assert table_rows(whole) == 49155
+    assert not any("padded" in note for note in notes)

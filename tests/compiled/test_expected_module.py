@@ -9,7 +9,7 @@ from typing import Any
 import pytest
 
 from chipshift.compiled.expected_module import Cut, asked_for, beside_module, sharding
-from chipshift.compiled.lowering import Slice
+from chipshift.fabric.lowering import Slice
 
 MATRIX = Cut("layer.weight", (8, 4), 4, ("fsdp", None), uses=1, matmuls=1)  # 128 B
 

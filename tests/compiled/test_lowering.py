@@ -10,9 +10,9 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from chipshift.compiled.expected import expected
-from chipshift.compiled.lowering import Laid, Slice, rough, slice_of
-from chipshift.compiled.stages import scattered_in_turn
+from chipshift.compiled.stages import in_turn
 from chipshift.compiled.step.config import Block, Config
+from chipshift.fabric.lowering import Laid, Slice, rough, slice_of
 
 GIB = 2.0**30
 
@@ -177,19 +177,22 @@ def sharded_optimizer(mesh: tuple[int, int, int, int, int]) -> Config:
 
 def test_a_sharded_optimizers_gradient_on_v7x_is_scattered_over_fsdp_and_dp_at_once() -> None:
     """7/8 of each gradient over both in place of 3/4 and 1/2 of a quarter, the same bytes; the
-    table's rows, looked up in parts, are scattered over dp alone."""
+    table's rows, looked up in parts, are scattered over dp alone. The head, which a step of one
+    microbatch uses once, is gathered so too: 7/8 of it in place of 3/4 and 1/2 of a quarter."""
     cfg = sharded_optimizer((2, 4, 1, 1, 1))
     asked, sent = expected(cfg), expected(cfg, on("v7x", 2, 2, 1, cores=2))
     gradients = asked["reduce_scatter", "fsdp"] / (3 / 4)
     assert ("reduce_scatter", "fsdp") not in sent
     assert sent["reduce_scatter", "dp+fsdp"] == pytest.approx(7 / 8 * gradients)
     assert sent["reduce_scatter", "dp"] == pytest.approx(512 * 256 * 2 / 4 / 2)
-    assert sent["all_gather", "dp"] == asked["all_gather", "dp"]
-    in_turn = scattered_in_turn(sent, asked, cfg)
-    over_dp, over_fsdp = ("reduce_scatter", "dp"), ("reduce_scatter", "fsdp")
-    assert ("reduce_scatter", "dp+fsdp") not in in_turn
-    assert in_turn[over_dp] == pytest.approx(asked[over_dp])
-    assert in_turn[over_fsdp] == pytest.approx(asked[over_fsdp])
+    head = 512 * 256 * 2
+    assert sent["all_gather", "dp+fsdp"] == pytest.approx(7 / 8 * head)
+    assert asked["all_gather", "dp"] - sent["all_gather", "dp"] == pytest.approx(head / 4 / 2)
+    done = in_turn(sent, asked, cfg)
+    for kind in ("reduce_scatter", "all_gather"):
+        assert (kind, "dp+fsdp") not in done
+        for axis in ("dp", "fsdp"):
+            assert done[kind, axis] == pytest.approx(asked[kind, axis])
 
 
 def test_keys_and_values_of_one_head_a_device_are_all_reduced_outside_a_matmul() -> None:
@@ -228,6 +231,8 @@ def test_a_feed_forward_in_ragged_parts_is_all_reduced_outside_a_matmul() -> Non
     where = on("v7x", 4, 8, 8, cores=2)
     assert where.scatters_layout_by_sum(512, Laid(across=2048, rows=7168)) is True
     assert where.scatters_layout_by_sum(128, Laid(across=2048, rows=7168)) is False
+    where = on("v5e", 8, 16)  # which pads 28 rows to 32 and scatters them
+    assert where.scatters_layout_by_sum(128, Laid(across=20480, rows=3584)) is False
 
 
 def test_a_heads_matmul_takes_in_no_ragged_parts_on_v5p_and_v7x() -> None:
@@ -252,6 +257,19 @@ def test_attention_of_ragged_rows_is_all_reduced_and_the_feed_forward_scattered(
     where = on("v7x", 4, 4, 4, cores=2)
     matrix = 256 * 512 * 2 / 2  # half of it under tp
     assert expected(cfg, where)["all_reduce", "fsdp"] == pytest.approx(3 * 4 * matrix * 2 * 63 / 64)
+
+
+def test_matrices_of_heads_narrower_than_a_tile_lie_by_the_width_that_is_scattered() -> None:
+    """Of 256 over two devices each has one tile, an odd number: queries', keys' and values' 256 x
+    512 in bf16 of three layers are all-reduced like the two that lie so anyway, which of heads of
+    128 they are not; 2 x 1/2 of each in place of 1/2."""
+    wide = replace(small((2, 2, 1, 1, 1)), batch=16)
+    wide = replace(wide, segments=(((HEADS,), 3),))
+    narrow = replace(wide, segments=(((replace(HEADS, heads=16, kv_heads=8, head_dim=64,
+                                               v_head_dim=64),), 3),))  # fmt: skip
+    where, over_fsdp = on("v6e", 2, 2), ("all_reduce", "fsdp")
+    more = expected(narrow, where)[over_fsdp] - expected(wide, where)[over_fsdp]
+    assert more == pytest.approx(3 * (256 * 1024 + 2 * 256 * 512) * 2)
 
 
 HEADS = Block(heads=8, kv_heads=4, head_dim=128, v_head_dim=128, mlp_width=512)

@@ -13,9 +13,9 @@ from chipshift.compiled.expected import expected
 from chipshift.compiled.hlo.collectives import read_collectives
 from chipshift.compiled.hlo.groups import MeshAxes
 from chipshift.compiled.hlo.module import parse
-from chipshift.compiled.lowering import Slice
 from chipshift.compiled.stages import gathered, over, scattered, summed, vector_summed
 from chipshift.compiled.step.config import Block, Config
+from chipshift.fabric.lowering import Slice
 
 BLOCK = Block(heads=4, kv_heads=4, head_dim=64, v_head_dim=64, mlp_width=512)
 

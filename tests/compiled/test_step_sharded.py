@@ -12,6 +12,7 @@ from typing import Any
 
 import pytest
 
+from chipshift.compiled.step.config import Config
 from tests.compiled.small import (
     DENSE,
     LATENT,
@@ -73,6 +74,45 @@ def test_sharded_equals_unsharded(
     value, grads = loss_and_gradients(config(BLOCKS[kind], mesh, **settings))
     expected, expected_grads = alone(kind)
     assert value == pytest.approx(expected, rel=1e-6)
+    assert largest_difference(expected_grads, grads) < TOLERANCE
+
+
+@pytest.mark.parametrize(
+    "settings", [{}, {"tied": True}, {"loss_chunks": 2}, {"sequence_parallel": False}]
+)
+def test_padding_of_a_vocabulary_that_tp_does_not_divide_changes_nothing(
+    settings: dict[str, Any],
+) -> None:
+    """127 words over tp=4 are 512 rows, a multiple of 4 x 128. Whatever stands in the rows beyond,
+    the loss and the gradients of the words are the unsharded step's, and theirs are none."""
+    import jax.numpy as jnp
+
+    from chipshift.compiled.step.config import table_rows
+    from chipshift.compiled.step.sharding import make_mesh
+    from chipshift.compiled.step.train_step import gradients, init_state
+
+    one = replace(config(DENSE, ALONE, **settings), vocab=127)
+    cut = replace(config(DENSE, (1, 2, 1, 1, 4), **settings), vocab=127)
+    assert (table_rows(one), table_rows(cut)) == (127, 512)
+    params = init_state(one, seed=0)["params"]
+    tables = {"embed": 0} | ({} if one.tied else {"head": 1})
+
+    def padded(name: str) -> Any:
+        rows = [(0, 385 if dim == tables[name] else 0) for dim in (0, 1)]
+        return jnp.pad(params[name], rows, constant_values=3.0)
+
+    def run(cfg: Config, held: Any) -> tuple[float, Any]:
+        mesh = make_mesh(cfg, jax.devices()[: cfg.mesh[1] * cfg.mesh[4]])
+        value, grads = jax.jit(lambda p: gradients(mesh, cfg, p, *tokens(one)))(held)
+        return float(value), jax.device_get(grads)
+
+    expected, expected_grads = run(one, params)
+    value, grads = run(cut, params | {name: padded(name) for name in tables})
+    assert value == pytest.approx(expected, rel=1e-6)
+    for name, dim in tables.items():
+        own, beyond = jnp.split(grads[name], [127], axis=dim)
+        assert not beyond.any()
+        grads[name] = own
     assert largest_difference(expected_grads, grads) < TOLERANCE
 
 

@@ -35,6 +35,7 @@ BIASED = replace(DENSE, qkv_bias=True, out_bias=True, gated=False)
 STEPS = {
     "dense": config(DENSE, (1, 4, 1, 1, 2)),
     "qwen": config(replace(DENSE, qk_norm=True), (2, 2, 1, 1, 2), zero=True, remat="minimal"),
+    "padded": replace(config(DENSE, (1, 2, 1, 1, 4), tied=True), vocab=127),
     "biased": config(BIASED, (1, 2, 1, 1, 4), sequence_parallel=False),
     "gemma": replace(
         config(DENSE, (1, 2, 1, 2, 1), tied=True, variant=GEMMA, loss_chunks=2),

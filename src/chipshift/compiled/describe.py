@@ -7,7 +7,7 @@ from importlib.util import find_spec
 from math import gcd
 from typing import Any
 
-from chipshift.compiled.step.config import Block, Config, Variant
+from chipshift.compiled.step.config import Block, Config, Variant, table_rows
 from chipshift.errors import InputError
 from chipshift.jobs.job import Precision
 from chipshift.jobs.plan import Plan, of_all
@@ -223,7 +223,7 @@ def config(
     experts = max((b.experts for b in blocks), default=0)
     if experts and experts % plan.ep:
         raise InputError(f"plan: ep={plan.ep} must divide the {experts} experts of {model.name}")
-    return Config(
+    cfg = Config(
         d_model=model.d_model,
         vocab=model.vocab,
         segments=tuple(
@@ -250,7 +250,13 @@ def config(
         moment_dtype=_dtype(precision.moments, "float32"),
         gradient_dtype=_dtype(precision.gradients, "float32"),
         reduce_dtype=_dtype(precision.reduce, "float32"),
-    ), tuple(notes)
+    )
+    if table_rows(cfg) != cfg.vocab:
+        notes.append(
+            f"vocabulary of {cfg.vocab:,} padded to {table_rows(cfg):,} rows, so that tp={plan.tp} "
+            "divides it, as Megatron-LM does"
+        )
+    return cfg, tuple(notes)
 
 
 def _dtype(name: str, otherwise: str) -> str:

@@ -11,10 +11,10 @@ from __future__ import annotations
 from collections import defaultdict
 from dataclasses import replace
 
-from chipshift.compiled.lowering import Laid, Slice, in_whole_tiles
 from chipshift.compiled.stages import Over, Sums, gathered, over, scattered, summed, vector_summed
-from chipshift.compiled.step.config import Block, Config
+from chipshift.compiled.step.config import Block, Config, table_rows
 from chipshift.compiled.step.remat_names import choice
+from chipshift.fabric.lowering import Laid, Slice, in_whole_tiles, narrower_than_a_tile
 
 WIDTH = {"float32": 4, "bfloat16": 2, "float16": 2}
 
@@ -70,13 +70,16 @@ def _weights(
     reduced = elements * used * WIDTH[cfg.reduce_dtype]
     n, k = where.devices, over(cfg, _replicas(cfg, expert, apart)).devices
     if n > 1:
+        at_once = outside and _gathered_at_once(cfg, on)
+        if at_once:
+            _add(sums, gathered(over(cfg, ("dp", *where.axis.split("+"))), held, on))
         for key, sent in gathered(where, held, on).items():
-            sums[key] += gathers * sent
+            sums[key] += (gathers - at_once) * sent
         if on is not None and in_matmul and not apart:  # else written out, each move by itself
             moved = _in_one_move(cfg, where, k, reduced, on, laid)
             if moved:
                 _add(sums, moved)
-                if cfg.zero:
+                if cfg.zero and not at_once:
                     _add(sums, _gathered_once(cfg, over(cfg, ("dp",)), elements / n, on))
                 return sums
         meanwhile = (on is not None and in_matmul and on.multiplies_meanwhile(n, k)) and not (
@@ -160,7 +163,8 @@ def _replicated(
     if not cfg.zero:
         _add(sums, summed(where, reduced * (_once_a_step(cfg) if outside else 1.0), on, laid))
         return sums
-    _add(sums, _gathered_once(cfg, where, part, on))
+    if looked_up or not (outside and _gathered_at_once(cfg, on)):
+        _add(sums, _gathered_once(cfg, where, part, on))
     if used < 1 or (on is not None and where.in_stages):  # a part is summed before it is put back
         _add(sums, summed(where, reduced, on, laid))
         return sums
@@ -173,6 +177,13 @@ def _replicated(
     )
     _add(sums, scattered(where, reduced, by_sum))
     return sums
+
+
+def _gathered_at_once(cfg: Config, on: Slice | None) -> bool:
+    """Whether the head is gathered over dp and fsdp in one move."""
+    once = cfg.zero and cfg.accumulation == 1 and not cfg.tied and cfg.slices == 1
+    sharded = over(cfg, weight_axes(cfg, expert=False)).devices > 1
+    return once and sharded and cfg.mesh[0] > 1 and on is not None and on.gathers_at_once()
 
 
 def _gathered_once(cfg: Config, where: Over, part: float, on: Slice | None) -> Sums:
@@ -195,7 +206,10 @@ def _layer(cfg: Config, block: Block, on: Slice | None) -> Sums:
     for elements, cut, is_query in zip(inner, rows, (True, False, False), strict=False):
         used = 1 / block.kv_heads if copies and apart and not is_query else 1.0
         one_head = not latent and not is_query and block.kv_heads <= tp
-        laid = Laid(heads=cut, behind_one="head" if one_head else "")
+        behind = "head" if one_head else ""
+        laid = Laid(heads=cut, behind_one=behind)
+        if not latent and narrower_than_a_tile(block.head_dim):
+            laid = Laid(along=cut, behind_one=behind)
         _add(sums, _weights(cfg, elements, 2, on, used=used, laid=laid))
         if used < 1:
             n = over(cfg, weight_axes(cfg, expert=False)).devices
@@ -349,7 +363,7 @@ def _outside(cfg: Config, on: Slice | None) -> Sums:
     """Embedding and LM head of one microbatch."""
     sums: Sums = defaultdict(float)
     tp = cfg.mesh[4]
-    vocab = cfg.vocab / (tp if cfg.vocab % tp == 0 else 1)
+    vocab = table_rows(cfg) / tp
     table, in_matmul = vocab * cfg.d_model, cfg.loss_chunks == 1
     laid = Laid(across=vocab, along=cfg.d_model if cfg.tied else 0)
     _add(sums, _weights(cfg, table, 1, on, in_matmul=in_matmul, laid=laid, outside=True))

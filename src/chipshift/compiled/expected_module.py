@@ -16,9 +16,9 @@ from dataclasses import dataclass
 from math import prod
 from typing import Any
 
-from chipshift.compiled.lowering import Laid, Slice
 from chipshift.compiled.planned import beside
 from chipshift.compiled.stages import Over, Sums, gathered, scattered, summed
+from chipshift.fabric.lowering import Laid, Slice
 
 MATMUL_WIDTH = 2
 """Bytes an element that a TPU's matmul takes: fp32 goes in as bf16, unless a precision is asked for

@@ -6,8 +6,8 @@ from collections import defaultdict
 from collections.abc import Mapping
 from typing import Any
 
-from chipshift.compiled.lowering import rules
 from chipshift.compiled.stages import Sums
+from chipshift.fabric.lowering import rules
 
 WITHIN = 0.02
 """Bytes above the arithmetic, relative, from which a collective counts as the compiler's own."""

@@ -132,11 +132,11 @@ def _torch(request: Request, devices: list[Any]) -> Program:
     """A PyTorch module through torchax."""
     from chipshift.compiled.expected_module import MATMUL_WIDTH, asked_for, sharding
     from chipshift.compiled.findings import place_of
-    from chipshift.compiled.lowering import slice_of
     from chipshift.compiled.misfits import Misfit, check_calls
     from chipshift.compiled.silent import silent
     from chipshift.compiled.torch_program import checked, frozen, make_model, whole_program
     from chipshift.compiled.traced.step import batch_axes, cut_step
+    from chipshift.fabric.lowering import slice_of
 
     mesh = _mesh(request, devices, "fsdp")
     sizes = tuple(mesh.shape[name] for name in mesh.axis_names)

@@ -9,10 +9,10 @@ from chipshift.compiled.expected import expected
 from chipshift.compiled.expected_module import beside_module
 from chipshift.compiled.fast_mode import stated
 from chipshift.compiled.hlo.flops import SOFTMAX
-from chipshift.compiled.lowering import slice_of
 from chipshift.compiled.planned import beside, insertions, sources
 from chipshift.compiled.request import Request
 from chipshift.compiled.seconds import attention_kernel_flops, estimated_time
+from chipshift.fabric.lowering import slice_of
 from chipshift.machines.machine import Machine
 
 

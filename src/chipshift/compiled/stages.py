@@ -11,8 +11,8 @@ from __future__ import annotations
 from dataclasses import dataclass
 from math import prod
 
-from chipshift.compiled.lowering import Laid, Slice
 from chipshift.compiled.step.config import Config
+from chipshift.fabric.lowering import Laid, Slice
 
 Sums = dict[tuple[str, str], float]
 
@@ -111,15 +111,16 @@ def scattered(where: Over, held: float, by_sum: bool) -> Sums:
     return sums
 
 
-def scattered_in_turn(done: Sums, wanted: Sums, cfg: Config) -> Sums:
-    """``done`` with each scatter over dp and other axes at once, which nothing in ``wanted`` is,
-    counted as what it does the work of: one over the others, and one of its parts over dp."""
+def in_turn(done: Sums, wanted: Sums, cfg: Config) -> Sums:
+    """``done`` with each scatter or gather over dp and other axes at once, which nothing in
+    ``wanted`` is, counted as what it does the work of: one over the others, and one of its parts
+    over dp. The bytes are the same."""
     sizes = dict(zip(AXES, cfg.mesh, strict=True))
     sums: Sums = {}
     for (kind, axis), sent in done.items():
         first, _, others = axis.partition("+")
         stages = [(kind, others), (kind, first)]
-        both = kind == "reduce_scatter" and first == "dp" and "/" not in axis
+        both = kind in ("reduce_scatter", "all_gather") and first == "dp" and "/" not in axis
         if not both or (kind, axis) in wanted or any(stage not in wanted for stage in stages):
             sums[kind, axis] = sums.get((kind, axis), 0.0) + sent
             continue

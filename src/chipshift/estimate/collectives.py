@@ -8,8 +8,10 @@ from typing import Any
 import numpy as np
 
 from chipshift.estimate.columns import Choice, Columns
+from chipshift.estimate.cuts import one_copy
 from chipshift.estimate.parts import absent, plus
 from chipshift.estimate.passes import Ops, Pass, Stage
+from chipshift.estimate.sent_whole import optimizer_scatters_whole
 from chipshift.estimate.setting import Setting
 from chipshift.estimate.stack import Stack
 from chipshift.estimate.stage import stage_params
@@ -250,6 +252,8 @@ def _over_replicas(s: Setting, c: Columns, choice: Choice, sum_s: Number, one: P
                    ) -> tuple[Number, Number]:  # fmt: skip
     """Seconds a step of what replicas exchange, whole and exposed: gradients, updated weights."""
     st, n, dp = s.stack, c.accumulation, sum_s
+    if not absent(st.sums_each_microbatch):
+        return _over_replicas_each(s, c, choice, sum_s, one)
     if choice.optimizer_sharding == "zero2":
         # gradients live in shards: every microbatch scatters its own, weights are gathered once
         dp = dp / 2 * (1 + n)
@@ -269,6 +273,36 @@ def _over_replicas(s: Setting, c: Columns, choice: Choice, sum_s: Number, one: P
         dp = dp - half + moved
     gathers = exposed_behind(moved, before_s, st.dp_overlap, st.comm_tax)
     return dp, rename(scatter, "exposed_scatter_s") + rename(gathers, "exposed_gather_s")
+
+
+def _over_replicas_each(s: Setting, c: Columns, choice: Choice, sum_s: Number, one: Pass
+                        ) -> tuple[Number, Number]:  # fmt: skip
+    """The same of a program that sums each microbatch's gradients behind its backward pass.
+
+    Without sharding, or where the sums over microbatches are whole on every replica, all-reduced;
+    where they follow the optimizer's parts (the compiled step), scattered.
+    """
+    st, n = s.stack, c.accumulation
+    after_s = rename(hiding_time(one.backward_s, c.pp, c.vpp, n), "hiding_backward_s")
+    half = rename(sum_s / 2, "half_sum_s")
+    moved = sum_s
+    if choice.optimizer_sharding != "none":
+        parts = choice.optimizer_sharding == "zero2" or one_copy(s, choice)
+        moved = half if parts else np.where(n > 1, sum_s, half)
+        if parts and one_copy(s, choice):
+            whole = optimizer_scatters_whole(s, c)
+            moved = half if absent(whole) else np.where(whole > 0, sum_s, half)
+    each = rename(moved, "gradients_each_microbatch_s")
+    exposed = exposed_behind(each, after_s, st.dp_overlap, st.comm_tax)
+    total, exposed = each * n, rename(exposed, "exposed_each_microbatch_s") * n
+    if choice.optimizer_sharding == "none":
+        return total, exposed
+    before_s = rename(hiding_time(one.forward_s, c.pp, c.vpp, n), "hiding_forward_s")
+    gather = rename(half, "weight_gather_s")
+    if not absent(s.bytes.tables):
+        gather = rename(narrow_gather(half, s.bytes.gathered), "narrow_weight_gather_s")
+    hidden = exposed_behind(gather, before_s, st.dp_overlap, st.comm_tax)
+    return total + gather, exposed + rename(hidden, "exposed_gather_s")
 
 
 @formula(unit="s", source="an all-gather moves half of what an all-reduce does, in its own dtype")

@@ -85,6 +85,8 @@ class Stack:
         comm_tax: slowdown of compute while a collective runs beside it, a share of its time.
         optimizer_passes: HBM traffic of the optimizer over the minimum.
         gather_each_microbatch: 1 when FSDP gathers and reduces in every microbatch, 0 when once.
+        sums_each_microbatch: 1 where gradients are summed over replicas in every microbatch, in one
+            program with its backward pass, 0 where once a step.
         moe_imbalance: rows of the busiest expert rank over the mean.
         jitter_per_doubling: step-time growth for each doubling of the hosts.
         stall_per_host: step-time growth for each host, since a step waits for the rare stall of
@@ -215,6 +217,7 @@ class Stack:
     comm_tax: float = 0.05
     optimizer_passes: float = 1.0
     gather_each_microbatch: float = 1.0
+    sums_each_microbatch: float = 0.0
     moe_imbalance: float = 1.1
     jitter_per_doubling: float = 0.005
     stall_per_host: float = 0.0

@@ -11,6 +11,7 @@ from chipshift.estimate.columns import Columns
 from chipshift.estimate.context import Context, context_of
 from chipshift.estimate.cuts import weight_cuts
 from chipshift.estimate.parts import absent
+from chipshift.estimate.sent_whole import scattered_along_sequence, scatters_one_sequence_whole
 from chipshift.estimate.setting import Setting
 from chipshift.estimate.stage import device_params
 from chipshift.fabric import Links, collective_time, inside_time
@@ -93,7 +94,7 @@ def layer_traffic(s: Setting, c: Columns, sequence_parallel: bool, cp_kind: str,
                   tokens: Number, sp: Number) -> LayerTraffic:  # fmt: skip
     """Collectives of one layer of a kind for one microbatch."""
     layer = s.model.layers[kind][0]
-    pair = tensor_pair_s(s, tokens, c.links["tp"], sequence_parallel)
+    pair = tensor_pair_s(s, tokens, c.links["tp"], sequence_parallel, c.microbatch)
     context = context_of(s, layer, tokens, c, cp_kind)
     ep_each = expert_exchange_s(s, layer, tokens, c.ep, sp, c.links["ep"])
     gather, reduce = _weights(s, c, kind)
@@ -146,12 +147,19 @@ def feed_forward_pair_s(s: Setting, layer: Layer, tokens: Number, etp: Number, t
     return pair + routed if plain(layer.mlp.shared_width) else routed
 
 
-def tensor_pair_s(s: Setting, tokens: Number, tp: Links, sequence_parallel: bool) -> Number:
-    """Seconds to gather activations over tp and scatter them again (or to sum them)."""
+def tensor_pair_s(s: Setting, tokens: Number, tp: Links, sequence_parallel: bool,
+                  sequences: Number | None = None) -> Number:  # fmt: skip
+    """Seconds to gather activations over tp and scatter them again (or to sum them).
+
+    ``sequences``: of which these are, a device; None where they are rows of experts.
+    """
     v_tp = traffic.tensor_parallel_bytes(tokens, s.model.d_model, s.bytes.activations)
     if sequence_parallel:
         gathered = rename(collective_time("all_gather", v_tp, tp), "tp_all_gather_s")
         scattered = rename(collective_time("reduce_scatter", v_tp, tp), "tp_reduce_scatter_s")
+        if sequences is not None and scatters_one_sequence_whole(s):
+            whole = rename(collective_time("all_reduce", v_tp, tp), "tp_all_reduce_s")
+            scattered = scattered_along_sequence(scattered, whole, sequences)
         pair = gathered + scattered
     else:
         pair = rename(collective_time("all_reduce", v_tp, tp), "tp_all_reduce_s")

@@ -96,18 +96,37 @@ OFFLOADED = """HloModule jit_step
   ROOT %all = bf16[16,8]{1,0} all-gather(%x), replica_groups={{0,1,2,3}}, dimensions={0}
 }
 
-ENTRY %main (w: bf16[4,8]) -> bf16[16,8] {
+%aside (v: bf16[4,8]) -> bf16[16,8] {
+  %v = bf16[4,8]{1,0} parameter(0)
+  ROOT %inner = bf16[16,8]{1,0} call(%v), to_apply=%gather
+}
+
+%product (a: bf16[4,8], b: bf16[8,8]) -> bf16[4,8] {
+  %a = bf16[4,8]{1,0} parameter(0)
+  %b = bf16[8,8]{1,0} parameter(1)
+  ROOT %c = bf16[4,8]{1,0} convolution(%a, %b), dim_labels=bf_io->bf
+}
+
+ENTRY %main (w: bf16[4,8], u: bf16[8,8]) -> bf16[16,8] {
   %w = bf16[4,8]{1,0} parameter(0)
-  %begin = ((bf16[4,8]{1,0}), bf16[16,8]{1,0}) call-start(%w), async_execution_thread="sparsecore", to_apply=%gather
-  ROOT %end = bf16[16,8]{1,0} call-done(%begin), async_execution_thread="sparsecore", to_apply=%gather
+  %u = bf16[8,8]{1,0} parameter(1)
+  %begin = ((bf16[4,8]{1,0}), bf16[16,8]{1,0}) call-start(%w), async_execution_thread="sparsecore", to_apply=%aside
+  %meanwhile = bf16[4,8]{1,0} fusion(%w, %u), kind=kOutput, calls=%product
+  ROOT %end = bf16[16,8]{1,0} call-done(%begin), async_execution_thread="sparsecore", to_apply=%aside
 }
 """  # noqa: E501
 
 
-def test_a_collective_offloaded_to_the_sparse_cores_counts_once_and_is_overlapped() -> None:
-    """4 x 8 x 2 = 64 B to each of three others."""
+def test_a_collective_on_the_sparse_cores_counts_once_and_is_overlapped_by_matmuls_alone() -> None:
+    """4 x 8 x 2 = 64 B to each of three others, in a computation inside the one that is started."""
     (one,) = read_collectives(parse(OFFLOADED), MeshAxes(("fsdp",), (4,)))
     assert (one.kind, one.count, one.bytes, one.overlapped) == ("all_gather", 1, 192, True)
+    waiting = OFFLOADED.replace("  %c = bf16[4,8]{1,0} convolution(%a, %b), dim_labels=bf_io->bf",
+                                "  %c = bf16[4,8]{1,0} add(%a, %a)")  # fmt: skip
+    waiting = waiting.replace("ROOT %c = bf16[4,8]{1,0} convolution(%a, %b), dim_labels=bf_io->bf",
+                              "ROOT %c = bf16[4,8]{1,0} add(%a, %a)")  # fmt: skip
+    (one,) = read_collectives(parse(waiting), MeshAxes(("fsdp",), (4,)))
+    assert one.overlapped is False
 
 
 ASYNCHRONOUS = """HloModule jit_step

@@ -99,6 +99,30 @@ def test_an_all_reduce_of_zeros_around_a_part_does_an_all_gathers_work() -> None
     assert one.instead == (("all_gather", "fsdp", 192),)
 
 
+def test_parts_that_several_devices_have_are_summed_not_gathered() -> None:
+    """Of 4 devices each writes 8 of 16 rows, so that two write the same: their rows add up."""
+    lines = f"""  %zero = bf16[] constant(0)
+  %zeros = bf16[16,8]{{1,0}} broadcast(%zero), dimensions={{}}
+  %p2 = bf16[8,8]{{1,0}} concatenate(%p, %p), dimensions={{0}}
+  %own = bf16[16,8]{{1,0}} dynamic-update-slice(%zeros, %p2, %i, %o)
+  ROOT %all = bf16[16,8]{{1,0}} all-reduce(%own), {SUM}"""
+    (one,) = read_collectives(parse(program(lines)), FOUR)
+    assert (one.instead, one.own) == ((), 384)
+
+
+@pytest.mark.parametrize(("named", "own"), [(', metadata={op_name="gather"}', 192), ("", 0)])
+def test_a_gather_of_which_a_part_is_used_is_a_sums_last_stage_unless_the_program_asks_for_it(
+    named: str, own: float
+) -> None:
+    """16 x 8 x 2 = 256 B gathered, 3/4 of it sent; then 2 of its 16 rows are used, of which each
+    device had 4: fewer key heads than tp devices are gathered and one of them taken."""
+    groups = "replica_groups={{0,1,2,3}}, dimensions={0}" + named
+    lines = f"""  %all = bf16[16,8]{{1,0}} all-gather(%p), {groups}
+  ROOT %part = bf16[2,8]{{1,0}} dynamic-slice(%all, %i, %o), dynamic_slice_sizes={{2,8}}"""
+    (one,) = read_collectives(parse(program(lines, "bf16[2,8]")), FOUR)
+    assert (one.bytes, one.own) == (192, own)
+
+
 def test_each_array_of_one_all_reduce_does_its_own_work() -> None:
     """Of zeros around a part a gather, in the type that comes out (16 x 8 x 2 = 256 B, 3/4 of it,
     though 512 B of fp32 are sent); of one used in parts a scatter; of one used whole a sum."""

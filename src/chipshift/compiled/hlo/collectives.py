@@ -37,19 +37,15 @@ _MEGASCALE = re.compile(r'_xla_megascale_transfer_type="?\\?"?([A-Z_]+)')
 _EMITTER = re.compile(r'"emitter":"([^"]+)"')
 _STRATEGY = re.compile(r'"strategy":"([^"]+)"')
 _CHAIN = re.compile(r'chain_id="(\d+)"')
-_COMPUTE = ("fusion", "convolution", "dot", "custom-call", "while", "call")
+_MATMULS = ("convolution", "dot")
+_KERNEL = re.compile(r'custom_call_target="(tpu_custom_call|__)')
+"""Pallas kernels, and cuBLAS's and cuDNN's."""
 
 
 def read_collectives(module: Module, mesh: MeshAxes) -> tuple[Collective, ...]:
     """All collectives that move bytes between devices, in program order."""
     times = multiplicities(module)
-    started = {
-        inner
-        for computation in module.computations.values()
-        for instruction in computation.instructions
-        if instruction.opcode in ("call-start", "async-start")
-        for _, inner in instruction.called
-    }  # beside the main program, on the SparseCores
+    started = _computed_beside(module)
     chains, again = _chains(module), _made_again(module)
     found: list[Collective] = []
     permutes: dict[str, list[tuple[Computation, Instruction, int]]] = defaultdict(list)
@@ -81,6 +77,25 @@ def read_collectives(module: Module, mesh: MeshAxes) -> tuple[Collective, ...]:
     for ring in permutes.values():
         found += windowed(module, mesh, ring)
     return tuple(found)
+
+
+def _computed_beside(module: Module) -> set[str]:
+    """Computations that run beside the main program, on the SparseCores, while it computes."""
+    found = {
+        inner
+        for computation in module.computations.values()
+        for instruction in computation.instructions
+        if instruction.opcode in ("call-start", "async-start")
+        and _overlapped(module, computation, instruction)
+        for _, inner in instruction.called
+    }
+    left = list(found)
+    while left:
+        inside = module.computations.get(left.pop())
+        more = {name for one in inside.instructions for _, name in one.called} if inside else set()
+        left += more - found
+        found |= more
+    return found
 
 
 def _in_a_matmul(module: Module, computation: Computation, permute: Instruction) -> bool:
@@ -153,7 +168,7 @@ def _collective(
         count,
         sent * count,
         _algorithm(module, computation, instruction),
-        _overlapped(computation, instruction),
+        _overlapped(module, computation, instruction),
         False,
         said.op_name,
         module.source(said),
@@ -226,11 +241,11 @@ def _algorithm(module: Module, computation: Computation, instruction: Instructio
     return " ".join(parts)
 
 
-def _overlapped(computation: Computation, start: Instruction) -> bool:
-    """Whether something is computed between ``start`` and the ``-done`` that takes its result, or
-    beside it in the same fusion (libtpu's asynchronous collective fusions)."""
+def _overlapped(module: Module, computation: Computation, start: Instruction) -> bool:
+    """Whether a matmul, a kernel or a loop runs between ``start`` and the ``-done`` that takes its
+    result, or beside it in the same fusion (libtpu's asynchronous collective fusions)."""
     opcodes = {i.opcode for i in computation.instructions}
-    if "fused_computation" in computation.name and opcodes & {"convolution", "dot"}:
+    if "fused_computation" in computation.name and opcodes & set(_MATMULS):
         return True
     if not start.opcode.endswith("-start"):
         return False
@@ -240,9 +255,21 @@ def _overlapped(computation: Computation, start: Instruction) -> bool:
             inside = True
         elif inside and start.name in instruction.operands:
             return False
-        elif inside and instruction.opcode in _COMPUTE:
+        elif inside and _computes(module, instruction):
             return True
     return False
+
+
+def _computes(module: Module, instruction: Instruction) -> bool:
+    """Whether an instruction is a matmul, a kernel or a loop, or a fusion around a matmul."""
+    if instruction.opcode in (*_MATMULS, "while"):
+        return True
+    if instruction.opcode == "custom-call":
+        return _KERNEL.search(instruction.rest) is not None
+    inner = module.computations.get(instruction.attribute("calls"))
+    if inner is None or instruction.opcode not in ("fusion", "call"):
+        return False
+    return any(one.opcode in _MATMULS for one in inner.instructions)
 
 
 def _megascale(

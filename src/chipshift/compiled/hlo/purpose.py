@@ -81,7 +81,7 @@ def in_place_of(
     spent = 0.0
     for name, shape, size, parts in zip(one.operands, one.shapes, sizes, kept, strict=False):
         over = axis if parts == n > 1 else mesh.part(axis, parts) if parts > 1 else ""
-        if zero_padded(module, computation, name):
+        if zero_padded(module, computation, name, shape, n):
             if parts <= n:  # else the last stage of a sum over slices (``gathered_for_a_part``)
                 found.append(("all_gather", axis, shape.bytes * (n - 1) / n))
         elif over:
@@ -113,8 +113,10 @@ def parts_kept(
 
 def gathered_for_a_part(module: Module, computation: Computation, one: Instruction, n: int) -> bool:
     """Whether of what is gathered from ``n`` devices, or of its sum with something, less is used
-    than each of them had."""
-    return all(parts > n for parts in parts_kept(module, computation, one, ADDED))
+    than each of them had. Not of one that the program names: it asks for that gather itself."""
+    return not one.op_name and all(
+        parts > n for parts in parts_kept(module, computation, one, ADDED)
+    )
 
 
 def part_between_slices(module: Module, computation: Computation, send: Instruction) -> bool:
@@ -128,9 +130,13 @@ def part_between_slices(module: Module, computation: Computation, send: Instruct
     return False
 
 
-def zero_padded(module: Module, computation: Computation, operand: str) -> bool:
-    """Whether an operand of an all-reduce is zeros with the device's own part put in."""
-    return _updated(module, computation, operand, DEPTH)
+def zero_padded(
+    module: Module, computation: Computation, operand: str, shape: Shape, n: int
+) -> bool:
+    """Whether an operand of an all-reduce over ``n`` devices is zeros with the device's own part
+    put in, and no part is several devices', who would add up what they have of it."""
+    part: int = _written(module, computation, operand, DEPTH)
+    return 0 < part * n < 2 * prod(shape.dims)
 
 
 def _uses(
@@ -209,24 +215,27 @@ def _used_by_callers(
             yield WHOLE
 
 
-def _updated(module: Module, computation: Computation, name: str, depth: int) -> bool:
-    """Whether a value was made by writing a part into a larger array, or padding one."""
+def _written(module: Module, computation: Computation, name: str, depth: int) -> int:
+    """Elements of the part that was written into a larger array to make a value, or padded; 0 where
+    it was made otherwise."""
     made = computation.by_name.get(name)
     if made is None or depth == 0:
-        return False
+        return 0
     if made.opcode in ("dynamic-update-slice", "pad"):
-        return True
+        part = result(computation, made.operands[0 if made.opcode == "pad" else 1])
+        return prod(part[0].dims) if part else 0
     if made.opcode in UNCHANGED:
-        return _updated(module, computation, made.operands[0], depth - 1)
+        return _written(module, computation, made.operands[0], depth - 1)
     if made.opcode == "fusion":
         inner = module.computations[made.attribute("calls")]
-        return _updated(module, inner, inner.root.name, depth - 1)
+        return _written(module, inner, inner.root.name, depth - 1)
     if made.opcode == "parameter":  # of a computation beside the main program
         callers = module.callers.get(computation.name, ())
         at = int(made.attribute("value") or 0)
-        return bool(callers) and all(
-            _updated(module, caller, call.operands[at], depth - 1)
+        parts = [
+            _written(module, caller, call.operands[at], depth - 1)
             for caller, call in callers
             if call.opcode in STARTS and at < len(call.operands)
-        )
-    return False
+        ]
+        return max(parts) if parts and all(parts) else 0
+    return 0

@@ -125,3 +125,14 @@ class Config:
     adam_eps: float = 1e-8
     weight_decay: float = 0.1
     clip: float = 1.0
+
+
+PADDED_TO = 128
+
+
+def table_rows(cfg: Config) -> int:
+    """Rows of the embedding and columns of the head: the vocabulary, and where tp does not divide
+    it, enough more for a multiple of ``PADDED_TO`` on each tp device, Megatron-LM's own padding
+    (--make-vocab-size-divisible-by). No token is looked up there, and the loss leaves them out."""
+    each = PADDED_TO * cfg.mesh[4]
+    return cfg.vocab if cfg.vocab % cfg.mesh[4] == 0 else -(-cfg.vocab // each) * each

@@ -13,7 +13,7 @@ from jax.sharding import Mesh
 from jax.sharding import PartitionSpec as P
 
 from chipshift.compiled.step import moe
-from chipshift.compiled.step.attention import attend, rotate
+from chipshift.compiled.step.attention import MASKED, attend, rotate
 from chipshift.compiled.step.axes import BATCH, seq, weight_axes
 from chipshift.compiled.step.config import Block, Config
 from chipshift.compiled.step.remat import offloading
@@ -196,7 +196,7 @@ def embed(mesh: Mesh, cfg: Config, table: Any, ids_BS: Any) -> Any:
     """Rows of the table. Each device looks up its own part of every row for the sequences of all
     fsdp devices, then they exchange: far fewer bytes than gathering the table."""
     spec = model_weights(cfg)["embed"].spec(cfg)
-    cut_vocab = spec[0] is not None and cfg.mesh[4] > 1
+    cut_vocab = cfg.mesh[4] > 1
     sharded = weight_axes(cfg)
     over = tuple(axis for axis in sharded if axis != "cp")
 
@@ -266,6 +266,8 @@ def loss(mesh: Mesh, cfg: Config, params: dict[str, Any], ids_BS: Any, targets_B
         logits = constrain(mesh, logits, WIDE)
         if cfg.variant.logit_cap:
             logits = cfg.variant.logit_cap * jnp.tanh(logits / cfg.variant.logit_cap)
+        if cfg.vocab % cfg.mesh[4]:
+            logits = of_words(cfg, logits, 0)
         log_sum = jax.nn.logsumexp(logits, axis=-1)
         # A comparison instead of a gather: each device picks from its own part of the vocabulary.
         chosen = jnp.arange(logits.shape[-1])[None, None, :] == target[..., None]
@@ -273,6 +275,11 @@ def loss(mesh: Mesh, cfg: Config, params: dict[str, Any], ids_BS: Any, targets_B
 
     total, _ = piece(jnp.float32(0.0), (x, targets_BS))
     return total / targets_BS.size
+
+
+def of_words(cfg: Config, logits: Any, first: Any) -> Any:
+    """Logits, the columns beyond the vocabulary out of the way; ``first``: the first's column."""
+    return jnp.where(first + jnp.arange(logits.shape[-1]) < cfg.vocab, logits, MASKED)
 
 
 def loss_in_pieces(mesh: Mesh, cfg: Config, x_BSM: Any, head: Any, targets_BS: Any) -> Any:
@@ -284,7 +291,7 @@ def loss_in_pieces(mesh: Mesh, cfg: Config, x_BSM: Any, head: Any, targets_BS: A
     weight = model_weights(cfg)["embed" if cfg.tied else "head"]
     spec, equation = weight.spec(cfg), "bsm,vm->bsv" if cfg.tied else "bsm,mv->bsv"
     whole = next((dim for dim, axes in enumerate(spec) if axes and "fsdp" in axes), None)
-    over_tp = spec[weight.tp] is not None and "tp" in spec[weight.tp]
+    over_tp = cfg.mesh[4] > 1
     n = cfg.loss_chunks
 
     def on_device(x: Any, head: Any, targets: Any) -> Any:
@@ -300,10 +307,12 @@ def loss_in_pieces(mesh: Mesh, cfg: Config, x_BSM: Any, head: Any, targets_BS: A
             logits = jnp.einsum(equation, h, head, preferred_element_type=jnp.float32)
             if cfg.variant.logit_cap:
                 logits = cfg.variant.logit_cap * jnp.tanh(logits / cfg.variant.logit_cap)
+            first = jax.lax.axis_index("tp") * logits.shape[-1] if over_tp else 0
+            if cfg.vocab % cfg.mesh[4]:
+                logits = of_words(cfg, logits, first)
             top = jax.lax.stop_gradient(logits.max(-1))
             top = jax.lax.pmax(top, "tp") if over_tp else top
             log_sum = top + jnp.log(add_tp(jnp.exp(logits - top[..., None]).sum(-1)))
-            first = jax.lax.axis_index("tp") * logits.shape[-1] if over_tp else 0
             chosen = first + jnp.arange(logits.shape[-1]) == target[..., None]
             return total + (log_sum - add_tp(jnp.where(chosen, logits, 0.0).sum(-1))).sum(), None
 

@@ -11,7 +11,7 @@ from typing import Any
 import jax
 import jax.numpy as jnp
 
-from chipshift.compiled.step.config import Block, Config
+from chipshift.compiled.step.config import Block, Config, table_rows
 from chipshift.compiled.step.sharding import Weight
 
 EMBED_INIT = 0.02
@@ -78,12 +78,15 @@ def _mlp_weights(cfg: Config, block: Block, F: int, prefix: str) -> dict[str, We
 
 def model_weights(cfg: Config) -> dict[str, Weight]:
     """The weights outside the layers."""
+    rows = cfg.vocab
+    if cfg.vocab % cfg.mesh[4]:
+        rows = table_rows(cfg)
     w = {
-        "embed": Weight((cfg.vocab, cfg.d_model), tp=0, fsdp=1),
+        "embed": Weight((rows, cfg.d_model), tp=0, fsdp=1),
         "final_norm": Weight((cfg.d_model,)),
     }
     if not cfg.tied:
-        w["head"] = Weight((cfg.d_model, cfg.vocab), tp=1, fsdp=0)
+        w["head"] = Weight((cfg.d_model, rows), tp=1, fsdp=0)
     return w
 
 

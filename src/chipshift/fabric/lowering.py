@@ -2,7 +2,7 @@
 
 libtpu does some gathers and scatters as all-reduces of the whole array, which send twice the bytes.
 Where that depends on the chip, the slice, the group and the array's dimensions it is a rule of
-data/lowering.toml; what else it decides by an array's layout shows as a difference.
+lowering.toml; what else it decides by an array's layout shows as a difference.
 """
 
 from __future__ import annotations
@@ -17,7 +17,7 @@ from typing import Any
 
 @functools.cache
 def rules() -> dict[str, Any]:
-    file = resources.files("chipshift.compiled") / "data" / "lowering.toml"
+    file = resources.files("chipshift.fabric") / "lowering.toml"
     return tomllib.loads(file.read_text("utf8"))
 
 
@@ -90,7 +90,7 @@ class Slice:
         in memory."""
         return self.layouts and (
             self.columns_too_rough(n, laid.across)
-            or self.parts_are_ragged(n, laid.rows)
+            or self.pads_no_part(n, laid.rows)
             or self.parts_are_odd(n, laid.along)
             or (laid.behind_one != "" and self.scatters_behind_one(laid.behind_one))
         )
@@ -113,6 +113,12 @@ class Slice:
         """Whether a device's part of an array fills no whole tiles of rows."""
         rule = rules()["scatter_ragged_heads"]
         return self.layouts and self.chip in rule["chips"] and width / n % rule["rows"] != 0
+
+    def pads_no_part(self, n: int, width: float) -> bool:
+        """Whether a feed-forward's matrix in ragged parts is not padded where it is scattered
+        outside a running matmul."""
+        padded = self.chip not in rules()["scatter_ragged_heads"]["feed_forward"]
+        return not padded and self.parts_are_ragged(n, width)
 
     def pads_no_head(self, n: int, width: float) -> bool:
         """Whether a head's gradient in ragged parts is no part of its running matmul, where a
@@ -138,6 +144,11 @@ class Slice:
         """Whether a sharded optimizer's gradient is scattered over fsdp and dp in one move."""
         return self.chip in rules()["scattered_at_once"]["chips"]
 
+    def gathers_at_once(self) -> bool:
+        """Whether a sharded optimizer's head, used once a step, is gathered over fsdp and dp in one
+        move."""
+        return self.chip in rules()["gathered_at_once"]["chips"]
+
     def sums_once(self, scattered: int, summed: int) -> bool:
         """Whether a gradient scattered over some devices and summed over others is summed whole."""
         both = scattered > 1 and summed > 1 and scattered * summed == self.devices
@@ -147,6 +158,11 @@ class Slice:
 def in_whole_tiles(columns: float) -> bool:
     """Whether experts' columns on one device fill tiles, so that their gradients lie by them."""
     return columns % int(rules()["experts_by_width"]["tile"]) == 0
+
+
+def narrower_than_a_tile(head: float) -> bool:
+    """Whether heads are so narrow that their matrices lie by the width that is scattered."""
+    return head < int(rules()["scatter_odd_parts"]["tile"])
 
 
 def rough(columns: int) -> int:
