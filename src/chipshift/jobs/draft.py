@@ -89,6 +89,7 @@ class Draft:
         counts_examples: its batch counts examples, each of as many sequences as the loss has
             answers.
         pads_vocab: the framework pads the vocabulary's rows.
+        accumulates_by_engine: DeepSpeed's file says the whole batch, and so how often.
         wanted_model: a model the file names that is not shipped.
         absent: files of settings that this one names and that were not given.
         known: keys that the file's reader asks for.
@@ -106,6 +107,7 @@ class Draft:
     kv_replicated: bool = True
     counts_examples: bool = False
     pads_vocab: bool = True
+    accumulates_by_engine: bool = False
     wanted_model: str = ""
     absent: list[str] = field(default_factory=list)
     flags: list[Flag] = field(default_factory=list)
@@ -131,7 +133,9 @@ class Draft:
 
     def note(self, what: str, value: object, why: str) -> None:
         """An assumption that is not a field of its own."""
-        self.assumed.append((what, str(value), why))
+        entry = (what, str(value), why)
+        if entry not in self.assumed:
+            self.assumed.append(entry)
 
     def flag(self, kind: str, key: str, value: object, line: int | None) -> None:
         entry = Flag(kind, key, str(value), self.file, line)
@@ -183,8 +187,8 @@ def join(drafts: list[Draft]) -> Draft:
         first.kv_replicated = first.kv_replicated and other.kv_replicated
         first.flags += [entry for entry in other.flags if entry not in first.flags]
         first.understood += other.understood
-        first.ignored += other.ignored
-        first.assumed += other.assumed
+        first.ignored += [one for one in other.ignored if one not in first.ignored]
+        first.assumed += [one for one in other.assumed if one not in first.assumed]
         first.known |= other.known
         first.reached |= other.reached
     return first

@@ -37,7 +37,7 @@ _SPELT = {name.replace("_", ""): name for name in OPTIMIZERS} | {
 _AFFIX = (
     r"fused|foreach|paged|pytorch|torchao|torch|bnb|apex|npu|xla|anyprecision|lowbit|layerwise|"
     r"8bit|4bit|16bit|32bit|fp8|int8|ao|optimi|decoupled|distributed|dist|megatron|mcore|deepspeed|"
-    r"cpu|onebit|zeroone|clip|adalr|stable|hybrid|pax|optimizer|optim|grouped|adaptive"
+    r"cpu|hf|onebit|zeroone|clip|adalr|stable|hybrid|pax|optimizer|optim|grouped|adaptive"
 )
 _LONGEST_FIRST = "|".join(sorted(_SPELT, key=len, reverse=True))
 _NAMED = re.compile(rf"(?:{_AFFIX})*({_LONGEST_FIRST})(?:{_AFFIX})*")

@@ -63,13 +63,19 @@ class Variable(Unknown):
 
 @dataclass(frozen=True)
 class Call:
-    """A call: dotted name of what is called, keyword arguments, positional ones, lines."""
+    """A call: dotted name of what is called, keyword arguments, positional ones, lines.
+
+    Attributes:
+        reads: of each keyword, the program's own arguments that stand in its value.
+    """
 
     name: str
     keywords: dict[str, Setting]
     arguments: tuple[Any, ...]
     line: int
     end: int
+    reads: dict[str, tuple[str, ...]] = field(default_factory=dict)
+    file: str = ""
 
 
 @dataclass
@@ -85,7 +91,10 @@ class Module:
         imported: what ``from x import a as b`` calls b, by the name it bears here.
         origin: the x of it.
         arguments: defaults of the command line's own arguments (``add_argument``, or fields of a
-            data class that a HfArgumentParser is given), by name.
+            data class that a HfArgumentParser is given), by name; what a command gives, over them.
+        parsed: names of what the arguments, or a file of settings, are read into.
+        asked: arguments that the program reads anywhere.
+        started: a command is known, so that an argument which it does not give is its default.
     """
 
     constants: dict[str, Setting] = field(default_factory=dict)
@@ -96,6 +105,9 @@ class Module:
     imported: dict[str, str] = field(default_factory=dict)
     origin: dict[str, str] = field(default_factory=dict)
     arguments: dict[str, Any] = field(default_factory=dict)
+    parsed: frozenset[str] = frozenset()
+    started: bool = False
+    asked: frozenset[str] = frozenset()
 
 
 def dotted(node: ast.AST) -> str:
@@ -124,8 +136,8 @@ def evaluate(node: ast.AST, module: Module, depth: int = 0) -> Any:
             return name
         known = module.attributes.get(name)
         base, _, last = name.rpartition(".")
-        if known is None and base in PARSED and last in module.arguments:
-            return module.arguments[last]
+        if known is None and (key := argument_read(node, module)):
+            return module.arguments[key]
         if known is None and base in PARSED:
             known = module.constants.get(last)
         return known.value if known is not None else Unknown(name or "...")
@@ -168,6 +180,50 @@ def evaluate(node: ast.AST, module: Module, depth: int = 0) -> Any:
     return _source(node)
 
 
+def argument_read(node: ast.AST, module: Module) -> str:
+    """The argument that ``args.x``, ``cfg["train"]["x"]`` or ``cfg.get("x")`` is, or ""."""
+    keys: list[str] = []
+    while len(keys) < DEEPEST:
+        if isinstance(node, ast.Attribute):
+            if dotted(node) in PARSED and keys:
+                break
+            keys.append(node.attr)
+            node = node.value
+        elif isinstance(node, ast.Subscript) and isinstance(node.slice, ast.Constant):
+            keys.append(str(node.slice.value))
+            node = node.value
+        elif isinstance(node, ast.Call) and _gets(node):
+            keys.append(str(node.args[0].value))  # type: ignore[attr-defined]
+            node = node.func.value  # type: ignore[attr-defined]
+        else:
+            break
+    base = dotted(node)
+    if not keys or not base or not (base in PARSED or base in module.parsed):
+        return ""
+    whole = ".".join(reversed(keys))
+    if whole in module.arguments:
+        return whole
+    if keys[0] in module.arguments:
+        return keys[0]
+    return _of_chosen_table(whole, module)
+
+
+def _of_chosen_table(key: str, module: Module) -> str:
+    """``hf_key`` as ``llama2-7b.hf_key``, where an argument's value names that table."""
+    ends = [one for one in module.arguments if one.endswith(f".{key}")]
+    if not ends or len(ends) > 1000:
+        return ""
+    chosen = {value for value in module.arguments.values() if type(value) is str}
+    named = [one for one in ends if one.removesuffix(f".{key}") in chosen]
+    return named[0] if len(named) == 1 else ""
+
+
+def _gets(node: ast.Call) -> bool:
+    """``table.get("key")`` or ``table.get("key", default)``."""
+    named = isinstance(node.func, ast.Attribute) and node.func.attr == "get" and node.args
+    return bool(named) and isinstance(node.args[0], ast.Constant)
+
+
 def _source(node: ast.AST) -> Unknown:
     """The text of an expression that only a run could tell."""
     try:
@@ -191,9 +247,60 @@ def _known_call(node: ast.Call, module: Module, depth: int) -> Any:
         return evaluate(node.args[1], module, depth + 1)
     if name in ENVIRONMENT and len(node.args) == 1 and isinstance(node.args[0], ast.Constant):
         return Variable(f"${node.args[0].value!s}")
+    if key := argument_read(node, module):
+        return module.arguments[key]
+    if _gets(node) and len(node.args) == 2 and _table_read(node, module):
+        return evaluate(node.args[1], module, depth + 1)
+    if name in ("torch.cuda.is_available", "torch.cuda.is_bf16_supported"):
+        return True
+    if name == "torch.cuda.get_device_capability":
+        return list(HOPPER)
+    if name == "getattr" and len(node.args) >= 2:
+        named = _attribute_named(node, module, depth)
+        if named is not None:
+            return named
+    if isinstance(node.func, ast.Attribute) and node.func.attr in _OF_TEXT:
+        return _of_text(node, node.func, module, depth)
     if (chosen := _chosen(node, name, module, depth)) is not None:
         return chosen
     return Unknown(f"{name or 'call'}()")
+
+
+def _table_read(node: ast.Call, module: Module) -> bool:
+    """Whether ``x.get(...)`` asks a table of settings that is known whole."""
+    assert isinstance(node.func, ast.Attribute)
+    root: ast.AST = node.func.value
+    while isinstance(root, (ast.Attribute, ast.Subscript, ast.Call)):
+        root = root.func if isinstance(root, ast.Call) else root.value
+    return isinstance(root, ast.Name) and root.id in module.parsed
+
+
+def _attribute_named(node: ast.Call, module: Module, depth: int) -> Any:
+    """``getattr(torch, "bfloat16")`` and ``getattr(args, "x", default)``."""
+    base, name = dotted(node.args[0]), evaluate(node.args[1], module, depth + 1)
+    if not base or not isinstance(name, str) or isinstance(name, Unknown):
+        return None
+    if dtype_of(f"{base}.{name}"):
+        return f"{base}.{name}"
+    if (base in PARSED or base in module.parsed) and name in module.arguments:
+        return module.arguments[name]
+    if base in module.parsed and len(node.args) == 3:
+        return evaluate(node.args[2], module, depth + 1)
+    return None
+
+
+HOPPER = (9, 0)
+"""Compute capability of an H100, for what a program asks of the chip (bf16 from 8.0 on)."""
+_OF_TEXT = {"lower", "upper", "strip", "startswith", "endswith"}
+
+
+def _of_text(node: ast.Call, method: ast.Attribute, module: Module, depth: int) -> Any:
+    """``name.lower()``, ``name.startswith("Llama")`` of a text that is known."""
+    text = evaluate(method.value, module, depth + 1)
+    asked = [evaluate(one, module, depth + 1) for one in node.args]
+    if not _text(text) or not all(_text(one) for one in asked) or len(asked) > 1:
+        return Unknown(f"{method.attr}()")
+    return getattr(str(text), method.attr)(*asked)
 
 
 def _chosen(node: ast.Call, name: str, module: Module, depth: int) -> Any:
@@ -229,6 +336,8 @@ def _entry(node: ast.Subscript, module: Module, depth: int) -> Any:
     """``TABLE["8b"]`` of a table that is written out, ``os.environ["NNODES"]``."""
     if dotted(node.value) in ("os.environ", "environ") and isinstance(node.slice, ast.Constant):
         return Variable(f"${node.slice.value!s}")
+    if argument := argument_read(node, module):
+        return module.arguments[argument]
     table, key = (evaluate(one, module, depth + 1) for one in (node.value, node.slice))
     if not isinstance(key, Unknown):
         if isinstance(table, dict) and str(key) in table:

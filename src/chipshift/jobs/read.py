@@ -16,7 +16,7 @@ from chipshift.jobs.hydra import composed
 from chipshift.jobs.job import Given, Ignored, TrainJob
 from chipshift.jobs.overrides import Overrides
 from chipshift.jobs.readers.bridge_script import starts_bridge
-from chipshift.jobs.recognise import TakesArguments, recognise
+from chipshift.jobs.recognise import TakesArguments, is_python, recognise
 from chipshift.jobs.source import Source, load
 from chipshift.jobs.stated_model import stated_model
 from chipshift.jobs.unknown_keys import bears
@@ -96,19 +96,27 @@ def _source_of(model: str | Model | None, told: Model | None) -> str:
 
 def _drafts(sources: list[Source], context: Context) -> list[Draft]:
     """Every file's draft, but for those that another of them takes in (``source conf.sh``)."""
+    from chipshift.jobs.readers.transformers import read_alone
+
     drafts: list[tuple[Source, Draft]] = []
     refusals: list[tuple[Source, InputError]] = []
     for source in sources:
         try:
             drafts.append((source, read_draft(source, context)))
+        except TakesArguments as error:
+            alone = read_alone(source, context) if len(sources) == 1 else None
+            if alone is None:
+                refusals.append((source, error))
+            else:
+                drafts.append((source, alone))
         except InputError as error:
             refusals.append((source, error))
     for source, refusal in refusals:
-        program = isinstance(refusal, TakesArguments)
+        program = isinstance(refusal, TakesArguments) or is_python(source.text)
         if not drafts or not (program or _base(source) in context.consumed):
             raise refusal
-        if program:
-            why = "the program itself: what it sets beside its arguments is not read"
+        if program and _base(source) not in context.consumed:
+            why = "a program, or a part of one: what it sets beside its arguments is not read"
             drafts[0][1].ignored.append(Ignored(_base(source), source.path, None, True, why))
     own = [draft for source, draft in drafts if _base(source) not in context.consumed]
     return own or [draft for _, draft in drafts]

@@ -62,7 +62,11 @@ def flatten(
 
 
 class Sheet:
-    """Settings being taken; see the module's text."""
+    """Settings being taken; see the module's text.
+
+    Attributes:
+        of_program: keys that a given program reads itself, and that are no misspelt others.
+    """
 
     def __init__(self, settings: dict[str, Setting], draft: Draft) -> None:
         self.settings = settings
@@ -70,6 +74,7 @@ class Sheet:
         self.taken: set[str] = set()
         self.known: set[str] = set()
         self.passing: set[str] = set()
+        self.of_program: set[str] = set()
 
     def raw(self, *keys: str) -> tuple[str, Setting] | None:
         """The first of several spellings that is present; a second, different one is reported."""
@@ -244,7 +249,7 @@ class Sheet:
 
     def _slips(self, key: str, meant: str) -> bool:
         """Whether a key is another that bears on the numbers, but for one slip."""
-        return meant not in self.passing and slipped(key, meant)
+        return meant not in self.passing and key not in self.of_program and slipped(key, meant)
 
     def _missing(self) -> set[str]:
         """Known keys that the file has not; of a file with too many keys to compare, none."""

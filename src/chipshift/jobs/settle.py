@@ -11,6 +11,7 @@ and "Automatic Mixed Precision" pages, 2026.
 from __future__ import annotations
 
 import math
+import re
 from collections import Counter
 from dataclasses import replace
 from typing import Any
@@ -246,7 +247,9 @@ def _adapters(draft: Draft) -> None:
         draft.note("trainable_fraction", f"{share:.3g}", why)
         beside = _kinds_adapted(model, stated.value)
     else:
-        lora = _translated(model, stated.value)
+        literal = draft.format in ("transformers", "openrlhf")
+        lora = _matching(draft, model, stated.value) if literal else stated.value
+        lora = _translated(model, lora)
         try:
             share = matmul_share(model, lora).fraction
             trained = trainable_params(model, lora)
@@ -288,6 +291,25 @@ def _words(target: str) -> list[str]:
     """``model.layers.*.self_attn.q_proj`` → ``["q"]``; ``all-linear`` → every matrix."""
     last = str(target).lower().rsplit(".", 1)[-1]
     return GROUPS.get(last, last.removesuffix("_proj")).split()
+
+
+_TABLE = re.compile(r"embed|wte|wpe|head|^output$")
+"""Embeddings and heads, which are no linear maps of a layer."""
+
+
+def _matching(draft: Draft, model: Model, lora: Lora) -> Lora:
+    """PEFT adapts the targets that are a module's name and passes over the others."""
+    ends = {m.name.rsplit(".", 1)[-1] for m in linear_modules(model)}
+    ends |= {"all-linear", *RENAMED.get(model.architecture, ())}
+    kept = tuple(
+        one for one in lora.targets if one.rsplit(".", 1)[-1] in ends or _TABLE.search(one)
+    )
+    if lora.pattern or not kept or kept == lora.targets:
+        return lora
+    for name in lora.targets:
+        if name not in kept:
+            draft.note("adapters' target", name, f"no module of {model.name} has that name")
+    return replace(lora, targets=kept)
 
 
 def _translated(model: Model, lora: Lora) -> Lora:

@@ -102,10 +102,12 @@ def put_batch(sheet: Sheet, default_micro: int = 8) -> None:
     draft = sheet.draft
     draft.counts_examples = True
     draft.put("microbatch", sheet.integer(*MICRO, into="sequences a device", none=("auto",)))
-    draft.assume("microbatch", default_micro, "the trainer's default batch a device")
+    if default_micro:  # a program's own loop has no default
+        draft.assume("microbatch", default_micro, "the trainer's default batch a device")
     steps = sheet.integer("gradient_accumulation_steps", into="accumulation", none=("auto",))
     draft.put("accumulation", steps)
-    if "global_batch" not in draft.values:
+    whole = {"global_batch", "tokens_per_step"} & draft.values.keys()
+    if not whole and not draft.accumulates_by_engine:
         draft.assume("accumulation", 1, "the trainer's default of no accumulation")
     if not _two_lengths(sheet):
         draft.put("seq_len", sheet.integer(*LENGTHS, into="sequence length", high=10**9))

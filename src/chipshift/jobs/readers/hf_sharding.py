@@ -32,7 +32,7 @@ def put_sharding(sheet: Sheet, context: Context) -> None:
         )
         put_fsdp(draft, words, setting)
     _fsdp_config(sheet)
-    named = sheet.raw("deepspeed")
+    named = _engine_file(sheet)
     if named is not None and named[1].value not in (None, "", False):
         deepspeed_file(sheet, context, *named)
     table = deepspeed.read_table(sheet, "deepspeed.")
@@ -44,6 +44,32 @@ def put_sharding(sheet: Sheet, context: Context) -> None:
         draft.put("sharding", Given(kind, stage.file, stage.line))
         draft.put("engine", Given("deepspeed", stage.file, stage.line))
     draft.assume("sharding", "ddp", "neither FSDP nor DeepSpeed is named: replicas hold it all")
+
+
+ENGINE_FILES = (
+    "deepspeed_config",
+    "ds_config",
+    "deepspeed_config_file",
+    "ds_config_path",
+    "ds_file",
+)
+"""What programs call their DeepSpeed file; the first is DeepSpeed's own argument.
+
+Source: DeepSpeed, deepspeed/__init__.py (add_config_arguments: a switch ``--deepspeed`` and
+``--deepspeed_config``), 2026.
+"""
+
+
+def _engine_file(sheet: Sheet) -> tuple[str, Setting] | None:
+    """``--deepspeed ds.json``, or ``--deepspeed --deepspeed_config ds.json``."""
+    named = sheet.raw("deepspeed")
+    if named is not None and as_boolean(named[1].value) is None:
+        return named
+    for key in ENGINE_FILES:
+        setting = sheet.settings.get(key)
+        if setting is not None and str(setting.value).endswith((".json", ".yaml", ".yml")):
+            return sheet.raw(key)
+    return named
 
 
 def put_fsdp(draft: Draft, words: str, setting: Setting) -> None:

@@ -40,13 +40,18 @@ def fill(settings: dict[str, Setting], draft: Draft, context: Context) -> Draft:
     draft.put("seq_len", length)
     batch = _count(sheet, "batch_size", "sequences a forward", 12)
     steps = _count(sheet, "gradient_accumulation_steps", "forwards of all devices", 40)
-    if steps.line is not None and steps.value > 1 and steps.value % 8:
+    own = _accumulates(context)
+    if own is None and steps.line is not None and steps.value > 1 and steps.value % 8:
         why = "divided over the devices; train.py of before June 2023 takes so many on each"
         draft.note("accumulation", steps.value, f"{why}: --set sequences_per_step=N")
     draft.put("microbatch", batch)
     # train.py divides the accumulation over the devices: their product is the global batch
     total = batch.value * steps.value
-    draft.put("global_batch", Given(total, steps.file, steps.line))
+    if own is False:
+        draft.put("accumulation", steps)
+        draft.note("accumulation", steps.value, "the program given divides it over no devices")
+    else:
+        draft.put("global_batch", Given(total, steps.file, steps.line))
     if not context.model_named and not _elsewhere(sheet):
         draft.put("model", Given(gpt_model(sheet, length.value), draft.file))
     written = settings.get("dtype")
@@ -80,6 +85,23 @@ def fill(settings: dict[str, Setting], draft: Draft, context: Context) -> Draft:
     sheet.ignore(("*",), True, why)
     sheet.close("nanoGPT")
     return draft
+
+
+_DIVIDES = re.compile(
+    r"gradient_accumulation_steps[ \t]*(?://=|=[^\n=]*//[ \t]*\(?[^\n]*world_size)|"
+    r"gradient_accumulation_steps[ \t]*%[^\n]*world_size"
+)
+
+
+def _accumulates(context: Context) -> bool | None:
+    """Whether a training program that is given divides the accumulation; None without one."""
+    for source in context.beside.values():
+        if (
+            "DistributedDataParallel" in source.text
+            and "gradient_accumulation_steps" in source.text
+        ):
+            return bool(_DIVIDES.search(source.text))
+    return None
 
 
 _ELSEWHERE = re.compile(r"(?:^|_)(?:model_)?config(?:_path|_file|_name)?$")

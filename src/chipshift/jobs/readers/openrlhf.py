@@ -79,6 +79,7 @@ def read(source: Source, context: Context) -> Draft:
     put_machine(draft, launch)
     put_environment(draft, launch)
     sheet = Sheet(settings, draft)
+    kind = kind if kind in KINDS else kind.split("_", 1)[0]  # a fork's train_sft_dev
     if loss := known_loss(KINDS.get(kind, kind)):
         draft.put("loss", Given(loss, source.path))
     elif kind not in KINDS:

@@ -18,18 +18,23 @@ from chipshift.jobs.settings import Setting, Sheet, as_integer
 OWN: Mapping[str, tuple[str, ...]] = {
     "per_device_train_batch_size": (
         *("train_batch_size", "batch_size_per_gpu", "per_gpu_batch_size", "batch_size"),
-        *("batch_size_training", "train_bs", "bsz", "bs"),
+        *("batch_size_training", "train_bs", "bsz", "bs", "per_device_batch_size"),
+        *("batch_size_per_device", "train_batchsize", "batchsize", "local_batch_size"),
     ),
     "gradient_accumulation_steps": (
         *("accumulation_steps", "grad_accumulation_steps", "gradient_accumulation"),
         *("gradient_accumulate_every", "grad_accum_steps", "grad_accum", "accum_steps"),
+        *("accumulate_grad_batches", "grad_acc", "grad_acc_steps"),
     ),
     "max_length": (
         *("max_len", "context_length", "context_len", "sequence_length", "max_sequence_length"),
-        *("seqlen", "ctx_len"),
+        *("seqlen", "ctx_len", "max_input_length", "max_token_length"),
     ),
 }
 """The Trainer's keys, and what scripts call the same."""
+
+WHOLE = ("global_batch_size", "total_batch_size", "effective_batch_size")
+"""What scripts call the sequences of a step."""
 
 _MEANS = {
     "per_device_train_batch_size": "sequences a device a forward",
@@ -69,14 +74,17 @@ def put_own_words(settings: dict[str, Setting], draft: Draft) -> None:
     if micro == "device_batch_size" and spelt[micro] in settings:
         settings["per_device_train_batch_size"] = settings.pop(spelt[micro])
         _tokens_a_step(settings, spelt, draft)
-    name = "global_batch_size" if "global_batch_size" in spelt else "batch_size"
+    name = next((name for name in WHOLE if name in spelt), "batch_size")
     whole = settings.get(spelt.get(name, ""))
     _plain_optimizer(settings, spelt)
+    if not micro and name != "batch_size" and "gradient_accumulation_steps" not in spelt:
+        micro = next((k for k in OWN["per_device_train_batch_size"] if k in spelt), "")
     if micro and whole is not None and (count := as_integer(whole.value)):
         draft.put("global_batch", Given(count, whole.file, whole.line))
         why = f"the script's own --{spelt[name]}, beside --{spelt[micro]}"
         draft.note("sequences a step", count, why)
         del settings[spelt.pop(name)]
+    name = next((name for name in WHOLE if name in spelt), "batch_size")
     for ours, theirs in OWN.items():
         named = next((name for name in theirs if name in spelt), "")
         if not named or ours in spelt:
@@ -167,6 +175,7 @@ def put_scheduler(sheet: Sheet) -> None:
 TRL_LENGTH = 1024
 """``max_length`` of these configurations by default (TRL 0.16 and newer; ``max_seq_length`` of
 ``SFTConfig`` before), to which longer samples are cut."""
+TRL_CLASSES = ("SFT", "DPO", "KTO", "ORPO", "CPO", "BCO", "Reward", "GRPO", "RLOO")
 TRL_CUTS = ("SFT", "DPO", "KTO", "ORPO", "CPO", "BCO", "Reward")
 _TRL_PROGRAM = re.compile(
     r"(?:^|/)trl/(?:trl/)?scripts/|^trl\.scripts\.|(?:^|/)examples/scripts/(?:sft|dpo|kto|orpo|cpo|"

@@ -11,16 +11,18 @@ Lightning AI, LitGPT, litgpt/config.py and litgpt/api.py, 2026-06.
 from __future__ import annotations
 
 import re
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
+from types import NoneType
 from typing import Any
 
 from chipshift.jobs.context import Context
 from chipshift.jobs.draft import Draft
 from chipshift.jobs.job import Given, Ignored, Understood
-from chipshift.jobs.python_tree import Call, Module, Unknown
+from chipshift.jobs.python_tree import Call, Module, Unknown, own_fields
 from chipshift.jobs.readers.config_model import model_of_config
 from chipshift.jobs.readers.hf_args import MODELS
 from chipshift.jobs.settings import Setting, Sheet
+from chipshift.jobs.source import Source
 
 _NO_MODEL = re.compile(r"Tokenizer|Processor|FeatureExtractor|GenerationConfig|Peft|Dataset|Metric")
 _NAMING = ("pretrained_model_name_or_path", "model_name_or_path", "model_name", "model_id")
@@ -97,6 +99,38 @@ def _put_nanogpt(draft: Draft, call: Call) -> bool:
     model = gpt_model(sheet, length.value if length is not None else 1024)
     draft.put("model", Given(model, draft.file, call.line))
     return True
+
+
+_GPT_2 = re.compile(r"(?=.*\bwpe\b)(?=.*\bc_attn\b)(?=.*\bc_fc\b)(?=.*gelu)", re.I | re.S)
+_NOT_GPT_2 = re.compile(r"rotary|\brope\b|rms_?norm|swiglu|n_kv_head|moe|mamba", re.I)
+
+
+def put_own_gpt(draft: Draft, module: Module, sources: Sequence[Source]) -> bool:
+    """A GPT-2 of the program's own, whose ``GPTConfig`` it declares; whether there is one.
+
+    Its blocks must be GPT-2's by the names in the file: one with other norms, positions or
+    activations is asked for.
+    """
+    from chipshift.jobs.readers.nanogpt import gpt_model
+
+    for call in module.calls:
+        if call.name.rsplit(".", 1)[-1] != "GPTConfig":
+            continue
+        home = next((s for s in sources if re.search(r"^class GPTConfig\b", s.text, re.M)), None)
+        if home is None or not _GPT_2.search(home.text) or _NOT_GPT_2.search(home.text):
+            return False
+        fields = {k: v for k, v in own_fields(home, "GPTConfig").items() if k in NANOGPT}
+        settings = {key: Setting(value, home.path) for key, value in fields.items()}
+        settings |= {key: one for key, one in call.keywords.items() if key in NANOGPT}
+        if any(isinstance(one.value, (Unknown, NoneType)) for one in settings.values()):
+            return False
+        settings.setdefault("bias", Setting(True, home.path))
+        sheet = Sheet(settings, draft)
+        length = sheet.integer("block_size", into="longest sequence")
+        model = gpt_model(sheet, length.value if length is not None else 1024)
+        draft.put("model", Given(model, call.file or draft.file, call.line))
+        return True
+    return False
 
 
 def script_model(module: Module, file: str) -> Setting | None:

@@ -23,35 +23,31 @@ from chipshift.jobs.launch import (
     read_launch,
     unsettled,
 )
-from chipshift.jobs.python_values import Absent
 from chipshift.jobs.readers import deepspeed_chat
 from chipshift.jobs.readers.accelerate_command import launched
 from chipshift.jobs.readers.frozen_parts import put_factory_frozen
-from chipshift.jobs.readers.hf_args import LENGTHS, MODELS, fill, put_ignored, stack_of
-from chipshift.jobs.readers.hf_sharding import take
+from chipshift.jobs.readers.hf_args import MODELS, fill, put_ignored, stack_of
+from chipshift.jobs.readers.hf_sharding import ENGINE_FILES, take
 from chipshift.jobs.readers.llamafactory import put_factory, put_length
+from chipshift.jobs.readers.own_loop import put_own_degrees
 from chipshift.jobs.readers.own_words import (
-    TRL_CUTS,
     hoist,
     put_own_words,
     put_trl_defaults,
     runs_trl,
 )
-from chipshift.jobs.readers.preference_keys import put_configured, put_program
-from chipshift.jobs.readers.program_defaults import lay_under
+from chipshift.jobs.readers.preference_keys import put_program
 from chipshift.jobs.readers.ray_train import put_workers, take_workers
+from chipshift.jobs.readers.script_calls import declared_length, recompute_as_called, take_calls
 from chipshift.jobs.readers.script_model import put_built_model, script_model
+from chipshift.jobs.readers.started import Started, start, start_with
+from chipshift.jobs.readers.started_words import lay_program, put_started_model
 from chipshift.jobs.readers.yaml_sheet import yaml_sheet
 from chipshift.jobs.recognise import is_python, own_command
-from chipshift.jobs.settings import Setting, Sheet, flatten, unset_names
+from chipshift.jobs.settings import Setting, Sheet, flatten
 from chipshift.jobs.shell.found import Command
 from chipshift.jobs.source import Source
 
-ARGUMENTS = re.compile(
-    r"(?:^|\.)(?:(?:Seq2Seq|SFT|DPO|ORPO|KTO|BCO|CPO|(?:Async)?GRPO|Reward|PPO|RLOO|Online\w*|GKD)?"
-    r"(?:TrainingArguments|Config))$"
-)
-NOT_ARGUMENTS = ("LoraConfig", "BitsAndBytesConfig", "AutoConfig", "GenerationConfig")
 TELLTALES = ("--per_device_train_batch_size", "--per_gpu_train_batch_size", "--model_name_or_path")
 
 
@@ -59,25 +55,123 @@ def read(source: Source, context: Context) -> Draft:
     """Read one file; see ``readers/__init__``."""
     draft = Draft(source.path, "transformers")
     text = source.text.lstrip()
+    loop = False
     if text.startswith("{"):
         sheet = _json(source, context, draft)
     elif not is_python(source.text) and (
         any(flag in text for flag in TELLTALES) or own_command(source.text)
     ):
-        sheet = _command(source, context, draft)
+        sheet, loop = _command(source, context, draft)
     elif re.search(r"^\s*(import|from)\s+\w", text, re.M):
         sheet = _script(source, context, draft)
     else:
         sheet = yaml_sheet(source, context, draft)
         hoist(sheet)
+    return _finished(sheet, context, loop=loop)
+
+
+def _finished(sheet: Sheet, context: Context, *, loop: bool) -> Draft:
+    """The draft of a sheet in the Trainer's words; ``loop``: of a program's own loop."""
+    draft = sheet.draft
     _rename(sheet)
     deepspeed_chat.translate(sheet.settings, draft)
     put_workers(sheet)
-    fill(sheet, context)
-    draft.assume("stack", stack_of(draft), "Hugging Face's Trainer has no calibration of its own")
+    _leave_to_engine(sheet, loop)
+    fill(sheet, context, default_micro=0 if loop else 8)
+    if sheet.of_program:
+        put_own_degrees(sheet)
+    _put_positions(sheet)
+    if loop:
+        _hold_as_loaded(draft)
+    whose = "a program's own loop" if loop else "Hugging Face's Trainer"
+    draft.assume("stack", stack_of(draft), f"{whose} has no calibration of its own")
     put_ignored(sheet)
     sheet.close("Transformers")
     return draft
+
+
+def _leave_to_engine(sheet: Sheet, loop: bool) -> None:
+    """A loop under DeepSpeed accumulates as often as the file's whole batch needs."""
+    engine = {"deepspeed", *ENGINE_FILES} & sheet.settings.keys()
+    if loop and engine and "gradient_accumulation_steps" not in sheet.settings:
+        sheet.draft.accumulates_by_engine = True
+
+
+def _hold_as_loaded(draft: Draft) -> None:
+    """PyTorch's own FSDP shards weights as they are loaded: only Accelerate's makes them fp32.
+
+    Source: PyTorch, "FullyShardedDataParallel", 2026; Accelerate, "FSDP" (upcasting), 2026.
+    """
+    loaded = draft.values.get("loaded")
+    if draft.get("engine") != "fsdp" or not isinstance(loaded, Given):
+        return
+    if loaded.value in ("bf16", "fp16"):
+        why = f"loaded in {loaded.value}, sharded so by the program's own FSDP"
+        for name in ("weights", "gradients", "moments"):
+            draft.assume(name, loaded.value, why)
+
+
+def _put_positions(sheet: Sheet) -> None:
+    """A length that the program takes from the model's config (``max_position_embeddings``)."""
+    told, model = sheet.raw("_positions"), sheet.draft.get("model")
+    if told is None or model is None or not model.max_positions:
+        return
+    if sheet.draft.get("seq_len") is None:
+        why = f"{told[1].value}: the longest that the model is made for"
+        sheet.draft.assume("seq_len", model.max_positions, why)
+
+
+def read_alone(source: Source, context: Context) -> Draft | None:
+    """A program that starts its own workers (Ray Train), with its arguments' defaults.
+
+    Returns:
+        None where it starts none, or does not train as far as can be told.
+    """
+    if not re.search(r"\bScalingConfig\(", source.text):
+        return None
+    draft = Draft(source.path, "transformers")
+    started = start_with(source, {}, context, draft)
+    if started is None:
+        return None
+    sheet = _of_program({}, started, context, draft)
+    draft.note("arguments", "as the program declares them", "no command was given beside it")
+    return _finished(sheet, context, loop=started.loop)
+
+
+def read_started(command: Command, launch: Launch, context: Context, file: str) -> Draft | None:
+    """A command whose program is given beside it and trains, whatever words it is given.
+
+    Returns:
+        None where it was not given, or does not train as far as can be told.
+    """
+    draft = Draft(file, "transformers")
+    settings = as_settings(program_words(command), file, launch.found.environment)
+    started = start(command, settings, context, draft)
+    if started is None:
+        return None
+    sheet = _of_program(settings, started, context, draft)
+    put_program(draft, command, file)
+    return _finished(sheet, context, loop=started.loop)
+
+
+def _of_program(
+    settings: dict[str, Setting], started: Started, context: Context, draft: Draft
+) -> Sheet:
+    """A command's settings with its program's, in the Trainer's words."""
+    lay_program(settings, started, draft)
+    recompute_as_called(settings)
+    named = put_started_model(draft, started, context)
+    if named is not None and not draft.get("model"):
+        for key in [key for key in settings if key.replace("-", "_") in MODELS]:
+            del settings[key]
+        settings["model_name_or_path"] = named
+    take_workers(settings, started.module)
+    put_own_words(settings, draft)
+    flat = _flat(settings)
+    context.overrides.lay_over(flat)
+    sheet = Sheet(flat, draft)
+    sheet.of_program = {*started.module.asked}
+    return sheet
 
 
 def _rename(sheet: Sheet) -> None:
@@ -97,11 +191,16 @@ def _json(source: Source, context: Context, draft: Draft) -> Sheet:
     return sheet
 
 
-def _command(source: Source, context: Context, draft: Draft) -> Sheet:
-    """A shell script whose last and fullest command has the Trainer's arguments."""
+def _command(source: Source, context: Context, draft: Draft) -> tuple[Sheet, bool]:
+    """A shell script whose last and fullest command has the Trainer's arguments.
+
+    Returns:
+        Its settings, and whether the program that it starts trains in a loop of its own.
+    """
     launch = read_launch(source, context)
     best: dict[str, Setting] = {}
     starting: Command | None = None
+    training = 0
     for command in launch.found.commands:
         if command.words and command.words[0].plain.startswith("--"):
             _say_orphan(draft, command)
@@ -110,6 +209,7 @@ def _command(source: Source, context: Context, draft: Draft) -> Sheet:
         dashed = {f"--{key.replace('-', '_')}" for key in settings}
         told = dashed & set(TELLTALES) or (own_command(source.text) and {
             key.replace("-", "_") for key in settings} & {*MODELS})  # fmt: skip
+        training += bool(told)
         if told and len(settings) >= len(best):
             best, starting = settings, command
             put_program(draft, command, source.path)
@@ -118,11 +218,16 @@ def _command(source: Source, context: Context, draft: Draft) -> Sheet:
             f"{source.path} starts no command with training arguments{unsettled(launch)}; expected "
             "one, or --set for the variable that leads to it"
         )
-    if starting is not None:
-        lay_under(best, starting, context)
+    if training > 1 and starting is not None:
+        why = f"that of line {starting.line}, the last with the most arguments, is read"
+        draft.note("commands that train", training, f"{why}; give another alone")
+    started = start(starting, best, context, draft) if starting is not None else None
+    if started is not None:
+        sheet = _of_program(best, started, context, draft)
+        best = sheet.settings
     context.overrides.lay_over(best)
     keys = {key.replace("-", "_") for key in best}
-    if not keys & {one.strip("-") for one in TELLTALES[:2]}:
+    if started is None and not keys & {one.strip("-") for one in TELLTALES[:2]}:
         put_own_words(best, draft)
     words = [word.plain for word in starting.words] if starting is not None else []
     factory = bool({"stage", "finetuning_type"} <= keys or "llamafactory-cli" in words)
@@ -139,10 +244,10 @@ def _command(source: Source, context: Context, draft: Draft) -> Sheet:
     if by is not None:
         take(draft, by)
     _written_config(best, context, launch.found.environment.files)
-    sheet = Sheet(best, draft)
+    sheet = sheet if started is not None else Sheet(best, draft)
     if factory:
         put_factory_frozen(sheet)
-    return sheet
+    return sheet, started is not None and started.loop
 
 
 def _say_spmd(draft: Draft, launch: Launch) -> None:
@@ -182,33 +287,9 @@ def _written_config(settings: dict[str, Setting], context: Context, files: dict[
 
 def _script(source: Source, context: Context, draft: Draft) -> Sheet:
     module = python_tree.parse(source)
-    settings: dict[str, Setting] = {}
-    own_defaults = cuts = False
-    for call in module.calls:
-        last = call.name.rsplit(".", 1)[-1]
-        if last == "from_pretrained":
-            settings.update({k: v for k, v in call.keywords.items() if k in _LOADING})
-        elif last == "LoraConfig":
-            settings.update({f"lora_{key}": value for key, value in call.keywords.items()})
-            settings["use_lora"] = Setting(True, source.path, call.line)  # PEFT's defaults
-        elif last == "ParallelismConfig":
-            settings.update({f"parallelism_config.{k}": v for k, v in call.keywords.items()})
-        elif last == "BitsAndBytesConfig" or (
-            last not in NOT_ARGUMENTS and ARGUMENTS.search(call.name)
-        ):
-            settings.update(call.keywords)
-            put_configured(draft, call.name, call.line)
-            own_defaults = own_defaults or last.endswith("Config")
-            cuts = cuts or last.removesuffix("Config") in TRL_CUTS
-        elif last in TRAINERS:
-            settings.update({k: v for k, v in call.keywords.items() if k in _TRAINERS_OWN})
-            if last == "RewardTrainer":
-                put_configured(draft, "RewardConfig", call.line)
-    _say_head(draft, module)
-    for key in ("deepspeed", "fsdp"):  # an argument of the script that is None by default
-        if key in settings and isinstance(settings[key].value, Absent):
-            del settings[key]
-    _declared(settings, module, source.path)
+    found = take_calls(module, draft)
+    settings = found.settings
+    declared_length(settings, module, source.path)
     model = script_model(module, source.path)
     if model is not None and not put_built_model(draft, module, context):
         settings.setdefault("model_name_or_path", model)
@@ -217,46 +298,22 @@ def _script(source: Source, context: Context, draft: Draft) -> Sheet:
         raise InputError(
             f"{source.path} calls no TrainingArguments(...); expected a training script or config"
         )
+    recompute_as_called(settings)
+    flat = _flat(settings)
+    context.overrides.lay_over(flat)
+    draft.put("name", Given(source.path.rsplit("/", 1)[-1].removesuffix(".py"), source.path))
+    if found.own_defaults:
+        put_trl_defaults(flat, draft, cuts=found.cuts)
+    return Sheet(flat, draft)
+
+
+def _flat(settings: dict[str, Setting]) -> dict[str, Setting]:
+    """Tables that a call is given, by dots."""
     flat: dict[str, Setting] = {}
     for key, setting in settings.items():
         if isinstance(setting.value, dict):
             lines = {f"{key}.{k}": setting.line or 0 for k in setting.value}
-            flat.update(flatten(setting.value, source.path, lines, key))
+            flat.update(flatten(setting.value, setting.file, lines, key))
         else:
             flat[key] = setting
-    context.overrides.lay_over(flat)
-    draft.put("name", Given(source.path.rsplit("/", 1)[-1].removesuffix(".py"), source.path))
-    if own_defaults:
-        put_trl_defaults(flat, draft, cuts=cuts)
-    return Sheet(flat, draft)
-
-
-def _say_head(draft: Draft, module: python_tree.Module) -> None:
-    """A classification head, which only a reward model's is counted as."""
-    if any(call.name.endswith(("RewardTrainer", "RewardConfig")) for call in module.calls):
-        return
-    why = "a classification head: the vocabulary's is counted in its place"
-    for call in module.calls:
-        if call.name.endswith("ForSequenceClassification.from_pretrained"):
-            draft.ignored.append(Ignored(call.name, draft.file, call.line, True, why))
-
-
-def _declared(settings: dict[str, Setting], module: python_tree.Module, path: str) -> None:
-    """The length that the script's own arguments declare, where nothing it calls is given one."""
-    if any(_told(settings[key]) for key in LENGTHS if key in settings):
-        return
-    for key in LENGTHS:
-        value = module.arguments.get(key)
-        if isinstance(value, int) and not isinstance(value, bool):
-            settings[key] = Setting(value, path)
-            return
-
-
-def _told(setting: Setting) -> bool:
-    return setting.value is not None and not unset_names(setting.value)
-
-
-TRAINERS = ("SFTTrainer", "DPOTrainer", "KTOTrainer", "ORPOTrainer", "RewardTrainer")
-_TRAINERS_OWN = ("max_seq_length", "max_length", "packing")
-"""What TRL's trainers took themselves before their configurations did (TRL 0.7 to 0.12, 2024)."""
-_LOADING = ("torch_dtype", "dtype", "attn_implementation", "load_in_4bit", "load_in_8bit")
+    return flat

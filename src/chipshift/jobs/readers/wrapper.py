@@ -31,7 +31,8 @@ from chipshift.jobs.readers.bridge_words import bridge_words
 from chipshift.jobs.readers.levanter_command import LEVANTER, dotted, levanter_command
 from chipshift.jobs.readers.nemo_defaults import nemo_defaults
 from chipshift.jobs.readers.preference_keys import put_program
-from chipshift.jobs.recognise import is_program, recognise
+from chipshift.jobs.readers.started import program_of
+from chipshift.jobs.recognise import is_program, is_python, recognise
 from chipshift.jobs.settings import Setting, unset_names
 from chipshift.jobs.shell.found import Command
 from chipshift.jobs.shell.started import SUBMITS
@@ -59,9 +60,16 @@ def read(source: Source, context: Context) -> Draft:
     put_machine(draft, launch)
     put_environment(draft, launch)
     groups: list[list[Draft]] = []
+    programs: list[tuple[Draft, int]] = []
     for command in launch.found.commands:
         by = launched(command, launch, context, source.path)
-        named = _named(command, launch, context, source.path)
+        before = {*context.consumed}
+        named = _started_program(command, launch, context, source.path)
+        taken = context.consumed - before if named else set()
+        if named and programs:  # a script that trains in stages: its last
+            groups = [[one for one in g if one is not programs[-1][0]] for g in groups]
+        programs += [(one, command.line) for one in named]
+        named += _named(command, launch, context, source.path, taken)
         _say_absent(draft, command, context)
         if by is not None:
             named = [*(one for one in named if one.format != "accelerate"), by]
@@ -72,6 +80,9 @@ def read(source: Source, context: Context) -> Draft:
     if not inner:
         _say_unstarted(draft, launch, context)
         return draft
+    if len(programs) > 1:
+        why = f"the last of them, of line {programs[-1][1]}, is read; give it alone for another"
+        draft.note("commands that train", len(programs), why)
     merged = join([*inner, draft])
     merged.file = inner[0].file
     return merged
@@ -142,8 +153,28 @@ def _tune(draft: Draft, command: Command) -> None:
         draft.assume("devices_per_node", 1, "tune run without --nproc_per_node: one process")
 
 
-def _named(command: Command, launch: Launch, context: Context, file: str) -> list[Draft]:
-    """Drafts of the files that a command names, with its overrides."""
+def _started_program(command: Command, launch: Launch, context: Context, file: str) -> list[Draft]:
+    """The Python program that a command starts, where it is given and no other reader's."""
+    from chipshift.jobs.readers.transformers import read_started
+
+    program = program_of(command, context)
+    if program is None or _form(program) not in ("", "transformers"):
+        return []
+    draft = read_started(command, launch, context, file)
+    return [] if draft is None else [draft]
+
+
+def _form(source: Source) -> str:
+    try:
+        return recognise(source)
+    except InputError:
+        return ""
+
+
+def _named(
+    command: Command, launch: Launch, context: Context, file: str, taken: set[str]
+) -> list[Draft]:
+    """Drafts of the files that a command names, with its overrides; not of those taken already."""
     from chipshift.jobs.read import read_draft
 
     found = []
@@ -155,7 +186,10 @@ def _named(command: Command, launch: Launch, context: Context, file: str) -> lis
     exported = {**launch.found.environment.exported, **dict(command.environment)}
     if "EXP" in exported and any(RUNS_PRIMUS.search(word.plain) for word in command.words):
         names.append(exported["EXP"].plain)
-    sources = [(name, context.neighbour(name)) for name in dict.fromkeys(names)]
+    sources = [
+        (name, None if name.rsplit("/", 1)[-1] in taken else context.neighbour(name))
+        for name in dict.fromkeys(names)
+    ]
     pairs = {
         match.group(1): (_told(word, match.group(2), launch), word.line)
         for word in command.words
@@ -178,6 +212,8 @@ def _named(command: Command, launch: Launch, context: Context, file: str) -> lis
     for name, source in sources:
         if source is None or (scripts and is_overrides(source)) or is_program(source):
             continue
+        if is_python(source.text) and not _form(source):
+            continue  # said where the files are joined
         if name.endswith(".sh"):
             found += _other_script(source, launch, _started(context, launch, command, name))
             continue
