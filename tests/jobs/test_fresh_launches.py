@@ -431,3 +431,14 @@ def test_a_recipe_that_an_argument_chooses(tmp_path: Path, table: str, chosen: s
     run = "#!/bin/bash\ntorchrun --nproc_per_node 8 --nnodes 4 train.py --size 70b\n"
     read = job(tmp_path, {"run.sh": run, "train.py": program})
     assert (read.model.n_layers, read.devices and read.devices.value) == (80, 32)
+
+
+def test_mindspeed_counts_shared_experts(tmp_path: Path) -> None:
+    words = (
+        "--num-layers 2 --hidden-size 64 --num-attention-heads 4 --seq-length 64 --vocab-size 128 "
+        "--max-position-embeddings 64 --micro-batch-size 1 --global-batch-size 8 --bf16 --swiglu "
+        "--ffn-hidden-size 128 --num-experts 4 --moe-router-topk 2 --moe-ffn-hidden-size 32 "
+    )
+    run = "#!/bin/bash\ntorchrun --nproc_per_node 8 pretrain_gpt.py " + words
+    read = job(tmp_path, {"b.sh": run + "--n-shared-experts 2\n"})
+    assert [getattr(layer.mlp, "shared_width", None) for layer, _ in read.model.layers] == [64]

@@ -226,13 +226,15 @@ def _experts(sheet: Sheet, hidden: int, width: int, gated: bool, bias: bool) -> 
         )
     each = _or(sheet.integer("moe-ffn-hidden-size", into="width of an expert"), width)
     shared = sheet.integer("moe-shared-expert-intermediate-size", into="width of shared experts")
+    # MindSpeed's count of shared experts, each as wide as a routed one.
+    count = sheet.integer("n-shared-experts", into="shared experts", low=0, high=10**4)
     gate = sheet.boolean("moe-shared-expert-gate", into="a gate on the shared experts")
     return MoeMlp(
         experts=experts.value,
         top_k=top_k,
         width=each,
         matrices=3 if gated else 2,
-        shared_width=_or(shared, 0),
+        shared_width=_or(shared, _or(count, 0) * each),
         router_params=experts.value * hidden,
         shared_gate_params=hidden if gate else 0,
         expert_bias_params=_mlp_bias(each, hidden, gated) if bias else 0,
