@@ -246,7 +246,8 @@ OMP_NUM_THREADS=8 nohup /envs/x/bin/torchrun --standalone --nproc_per_node 8 tra
     found = job(tmp_path, script, "go.sh")
     assert (found.model.name, found.seq_len.value) == ("qwen2-0.5b", 4096)
     assert found.sequences_per_step.value == 5 * 24
-    assert "use_deepspeed" in matter(found)
+    noted = {what: value for what, value, _ in found.assumed}
+    assert noted["sharding"] == "zero1"  # DeepSpeed with no stage given
 
 
 def test_weights_of_a_hub_are_not_nanogpts_own_shape(tmp_path: Path) -> None:

@@ -25,7 +25,7 @@ def composed(sources: list[Source]) -> list[Source]:
 
     Nothing is done where no file has a defaults list, or where none of what it lists is given.
     """
-    listing = [one for one in sources if _LIST.search(one.text[:20_000]) and _tree(one) is not None]
+    listing = [one for one in sources if _LIST.search(one.text[:20_000]) and tree_of(one)]
     if not listing or len(sources) < 2:
         return sources
     named = {id(part) for one in listing for part, _, _ in _parts(one, sources)}
@@ -42,10 +42,10 @@ def composed(sources: list[Source]) -> list[Source]:
     tree = _compose(tops[0], sources, chosen, taken)
     for one in chosen_by:
         if one not in taken:
-            tree = _over(tree, _compose(one, sources, chosen, taken))
+            tree = laid_over(tree, _compose(one, sources, chosen, taken))
     if len(taken) < 2:
         return sources
-    whole = Source(f"{tops[0].path} (with its defaults)", _dumped(tree))
+    whole = Source(f"{tops[0].path} (with its defaults)", dumped(tree))
     return [whole, *(one for one in sources if all(one is not part for part in taken))]
 
 
@@ -69,7 +69,7 @@ def _compose(
         chosen: the file of each group that some list overrides.
     """
     taken.append(top)
-    own = {key: value for key, value in (_tree(top) or {}).items() if key != "defaults"}
+    own = {key: value for key, value in (tree_of(top) or {}).items() if key != "defaults"}
     layers: list[dict[str, Any]] = []
     stands = False
     for listed, group, override in _parts(top, sources, True, chosen):
@@ -86,7 +86,7 @@ def _compose(
         layers.append(own)
     tree: dict[str, Any] = {}
     for layer in layers:
-        tree = _over(tree, layer)
+        tree = laid_over(tree, layer)
     return tree
 
 
@@ -97,7 +97,7 @@ def _parts(
     chosen: Mapping[str, Source | None] | None = None,
 ) -> list[tuple[Source | None, str, bool]]:
     """(file, group, whether it overrides) of each entry whose file is given; None: ``_self_``."""
-    listed = (_tree(source) or {}).get("defaults")
+    listed = (tree_of(source) or {}).get("defaults")
     found: list[tuple[Source | None, str, bool]] = []
     for entry in listed if isinstance(listed, list) else []:
         pairs = entry.items() if isinstance(entry, dict) else [("", entry)]
@@ -129,7 +129,8 @@ def _given(group: str, name: str, sources: list[Source]) -> Source | None:
     return alone[0] if len(alone) == 1 and group else None
 
 
-def _tree(source: Source) -> dict[str, Any] | None:
+def tree_of(source: Source) -> dict[str, Any] | None:
+    """The mapping that a YAML (or JSON) file is; None where it is another thing."""
     try:
         documents = parse(source)
     except InputError:
@@ -144,16 +145,18 @@ def _nested(path: str, tree: dict[str, Any]) -> dict[str, Any]:
     return tree
 
 
-def _over(under: dict[str, Any], over: dict[str, Any]) -> dict[str, Any]:
+def laid_over(under: dict[str, Any], over: dict[str, Any]) -> dict[str, Any]:
+    """Two mappings as one, level by level: what ``over`` says goes before ``under``'s."""
     merged = dict(under)
     for key, value in over.items():
         mine = merged.get(key)
         both = isinstance(mine, dict) and isinstance(value, dict)
-        merged[key] = _over(mine, value) if both and isinstance(mine, dict) else value
+        merged[key] = laid_over(mine, value) if both and isinstance(mine, dict) else value
     return merged
 
 
-def _dumped(tree: dict[str, Any]) -> str:
+def dumped(tree: dict[str, Any]) -> str:
+    """A mapping as the YAML of one file."""
     import yaml
 
     return str(yaml.safe_dump(tree, sort_keys=False, allow_unicode=True, width=10_000))

@@ -8,6 +8,7 @@ from collections.abc import Mapping, Sequence
 from typing import Any
 
 from chipshift.errors import InputError
+from chipshift.jobs.bases import idle_keys, on_bases
 from chipshift.jobs.complete import complete
 from chipshift.jobs.context import Context
 from chipshift.jobs.draft import Draft, join
@@ -16,7 +17,7 @@ from chipshift.jobs.hydra import composed
 from chipshift.jobs.job import Given, Ignored, TrainJob
 from chipshift.jobs.overrides import Overrides
 from chipshift.jobs.readers.bridge_script import starts_bridge
-from chipshift.jobs.recognise import TakesArguments, is_python, recognise
+from chipshift.jobs.recognise import NoFormat, TakesArguments, is_python, recognise
 from chipshift.jobs.source import Source, load
 from chipshift.jobs.stated_model import stated_model
 from chipshift.jobs.unknown_keys import bears
@@ -52,7 +53,7 @@ def read_job(
 
 def _read(paths: Sequence[str], model: str | Model | None, overrides: dict[str, str]) -> TrainJob:
     laid = Overrides(overrides)
-    sources = composed([with_environment(load(path), laid) for path in paths])
+    sources = composed(on_bases([with_environment(load(path), laid) for path in paths]))
     named = named_model(model) if isinstance(model, str) else model
     told = stated_model(laid, _unknown_config(sources)) if named is None else None
     named = named or told
@@ -113,9 +114,15 @@ def _drafts(sources: list[Source], context: Context) -> list[Draft]:
             refusals.append((source, error))
     for source, refusal in refusals:
         program = isinstance(refusal, TakesArguments) or is_python(source.text)
-        if not drafts or not (program or _base(source) in context.consumed):
+        idle = isinstance(refusal, NoFormat) and not program and idle_keys(source)
+        if not drafts or not (program or idle or _base(source) in context.consumed):
             raise refusal
-        if program and _base(source) not in context.consumed:
+        if _base(source) in context.consumed:
+            continue
+        if idle:
+            why = "in no format known here, and no key of it bears on time or memory by its name"
+            drafts[0][1].ignored.append(Ignored(_base(source), source.path, None, False, why))
+        if program:
             why = "a program, or a part of one: what it sets beside its arguments is not read"
             drafts[0][1].ignored.append(Ignored(_base(source), source.path, None, True, why))
     own = [draft for source, draft in drafts if _base(source) not in context.consumed]

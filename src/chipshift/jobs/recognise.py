@@ -107,6 +107,10 @@ HEAD = 300_000
 """Characters looked at: the longest real job file is a tenth of it."""
 
 
+class NoFormat(InputError):
+    """A file in no format known here."""
+
+
 class TakesArguments(InputError):
     """A program that takes its settings from its command line or from a file."""
 
@@ -165,7 +169,7 @@ def recognise(source: Source) -> str:
         )
     if not form:
         _refuse_broken(source)
-        raise InputError(f"{source.path} is in no format known here; expected {KNOWN}")
+        raise NoFormat(f"{source.path} is in no format known here; expected {KNOWN}")
     return form
 
 

@@ -25,6 +25,9 @@ PASSING = re.compile(
 )
 """Words of keys that bear on evaluation, data, checkpoints and the like instead."""
 
+BASES = ("_base_", "base_config", "_base_config", "inherit_from")
+"""Keys that name a file which a file is laid over."""
+
 SWITCH = re.compile(r"(?:^|\.)(?:use|enable)_\w+$")
 """A switch of a fork's own (``use_mfsgd``): what it turns on is not known, and so not harmless."""
 
@@ -43,6 +46,8 @@ def bears(key: str, value: Any) -> bool:
     A fork's own ``use_muon`` or ``sequence_parallel_size`` must not pass for a key of logging.
     """
     name = key.replace("-", "_")
+    if name in BASES and re.search(r"\.(?:ya?ml|json|py)\b", str(value)[:1_000]):
+        return True
     if _off(value) or PASSING.search(name):
         return False
     switch = str(value).lower() == "true" and SWITCH.search(name) and not HARMLESS.search(name)

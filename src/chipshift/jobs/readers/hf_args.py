@@ -15,7 +15,7 @@ from chipshift.errors import InputError, nearest
 from chipshift.jobs.context import Context
 from chipshift.jobs.draft import Draft
 from chipshift.jobs.dtypes import DTYPES, dtype_of
-from chipshift.jobs.job import Given
+from chipshift.jobs.job import Given, Ignored
 from chipshift.jobs.near_value import refuse_near
 from chipshift.jobs.overrides import typed
 from chipshift.jobs.readers.adapter_keys import AUTOCAST, USED, put_adapters
@@ -137,7 +137,7 @@ def put_precision(sheet: Sheet) -> None:
     draft = sheet.draft
     for key, dtype in (("bf16", "bf16"), ("fp16", "fp16"), ("fp8", "fp8"), ("pure_bf16", "bf16")):
         on = _switch(sheet, key, f"{dtype} matmuls")
-        if on is not None and on.value:
+        if on is not None and on.value and not (key == "fp16" and _yields(sheet, on)):
             draft.put("mixed", Given(dtype, on.file, on.line))
             if key == "pure_bf16":
                 draft.put("loaded", Given("bf16", on.file, on.line))
@@ -156,6 +156,16 @@ def put_precision(sheet: Sheet) -> None:
         draft.assume("loaded", "fp32", f"{loaded.value[:40]} is no dtype known here")
     draft.assume("mixed", "no", "neither bf16 nor fp16 is on")
     draft.assume("loaded", "fp32", "Transformers' default torch_dtype")
+
+
+def _yields(sheet: Sheet, fp16: Given[bool]) -> bool:
+    """Whether ``fp16`` stands beside ``bf16``, which goes first where the chip has it (axolotl)."""
+    bf16 = sheet.settings.get("bf16")
+    if bf16 is None or str(bf16.value).lower() not in ("true", "auto", "full", "1"):
+        return False
+    why = "bf16 goes before it; on a chip without bf16 the job runs in fp16, with a loss scaler"
+    sheet.draft.ignored.append(Ignored("fp16", fp16.file, fp16.line, True, why))
+    return True
 
 
 def _switch(sheet: Sheet, key: str, into: str) -> Given[bool] | None:
