@@ -297,3 +297,118 @@ def resnet() -> tuple[nn.Module, tuple[torch.Tensor]]:
     return transformers.ResNetForImageClassification(transformers.ResNetConfig()), (
         torch.zeros(2, 3, 224, 224),
     )
+
+
+class Image(nn.Module):
+    """A vision transformer: patches by a convolution, a class token, blocks, classes."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.stem, self.token = nn.Conv2d(3, 64, 8, 8), nn.Parameter(torch.zeros(1, 1, 64))
+        self.blocks = nn.ModuleList(Block(64, False, False) for _ in range(2))
+        self.head = nn.Linear(64, 10)
+
+    def forward(self, x: torch.Tensor) -> torch.Tensor:
+        patches = self.stem(x).flatten(2).transpose(1, 2)
+        x = torch.cat([self.token.expand(len(patches), -1, -1), patches], 1)
+        for block in self.blocks:
+            x = block(x)
+        return self.head(x[:, 0])
+
+
+def image() -> tuple[nn.Module, tuple[torch.Tensor]]:
+    return Image(), (torch.zeros(2, 3, 32, 32),)
+
+
+def image_without_inputs() -> nn.Module:
+    return Image()
+
+
+class Timed(nn.Module):
+    """An image's patches under a time and a class: blocks that are modulated, as DiT's are."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.patches, self.classes = nn.Linear(48, 64), nn.Embedding(11, 64)
+        self.time = nn.Linear(16, 64)
+        self.blocks = nn.ModuleList(Block(64, False, False) for _ in range(2))
+        self.head = nn.Linear(64, 48)
+
+    def forward(self, x: torch.Tensor, time: torch.Tensor, kind: torch.Tensor) -> torch.Tensor:
+        x = self.patches(x) + (self.time(time) + self.classes(kind))[:, None]
+        for block in self.blocks:
+            x = block(x)
+        return self.head(x)
+
+
+def timed() -> tuple[nn.Module, torch.Tensor, torch.Tensor, torch.Tensor]:
+    """The arguments of its call one after another."""
+    times, kinds = torch.zeros(2, 16), torch.zeros(2, dtype=torch.long)
+    return Timed(), torch.zeros(2, 16, 48), times, kinds
+
+
+class Stack(nn.Module):
+    """PyTorch's own stack, which copies one layer and has a fused path of its own."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        layer = nn.TransformerEncoderLayer(64, 4, 256, batch_first=True)
+        self.tokens, self.head = nn.Embedding(500, 64), nn.Linear(64, 500)
+        self.encoder = nn.TransformerEncoder(layer, 3)
+
+    def forward(self, tokens: torch.Tensor) -> torch.Tensor:
+        return self.head(self.encoder(self.tokens(tokens)))
+
+
+def stack() -> nn.Module:
+    return Stack()
+
+
+class Pair(nn.Module):
+    """An encoder and a decoder, whose queries and keys are made by parts of one parameter."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.both = nn.Transformer(64, 4, 2, 2, 128, batch_first=True)
+
+    def forward(self, source: torch.Tensor, target: torch.Tensor) -> torch.Tensor:
+        return self.both(source, target)
+
+
+def pair() -> tuple[nn.Module, tuple[torch.Tensor, torch.Tensor]]:
+    return Pair(), (torch.zeros(2, 16, 64), torch.zeros(2, 12, 64))
+
+
+def half() -> nn.Module:
+    """In 16 bits, its head still the table's transpose."""
+    return Decoder(tied=True, gated=False).to(torch.bfloat16)
+
+
+class OnChip(Decoder):
+    def forward(self, tokens: torch.Tensor) -> torch.Tensor:
+        return super().forward(tokens.cuda().to("cuda:0"))
+
+
+def on_chip() -> nn.Module:
+    return OnChip().cuda()
+
+
+class Linear(nn.Module):
+    """Attention without a softmax over keys: what keys and values make is met by the queries."""
+
+    def __init__(self, d: int, heads: int) -> None:
+        super().__init__()
+        self.heads, self.maps = heads, nn.Linear(d, 3 * d)
+        self.out = nn.Linear(d, d)
+
+    def forward(self, x: torch.Tensor) -> torch.Tensor:
+        b, t, d = x.shape
+        made = self.maps(x).view(b, t, 3, self.heads, d // self.heads)
+        q, k, v = made.permute(2, 0, 3, 1, 4)
+        mixed = q.softmax(-1) @ (k.softmax(-2).transpose(-1, -2) @ v)
+        return x + self.out(mixed.transpose(1, 2).reshape(b, t, d))
+
+
+def linear() -> tuple[nn.Module, tuple[torch.Tensor]]:
+    """As many positions as a head is wide, so that shapes alone would tell nothing."""
+    return nn.Sequential(Linear(64, 4), Linear(64, 4)), (torch.zeros(2, 16, 64),)

@@ -11,7 +11,7 @@ from chipshift.cli.app import run
 from chipshift.errors import InputError
 from chipshift.models.count import params, params_active, params_embedding
 from chipshift.models.hf import read_config
-from chipshift.models.items import item_flops
+from chipshift.models.items import backward_flops, item_flops
 from chipshift.models.model import Layer, Model, MoeMlp
 from chipshift.models.ops import forward_flops_per_token
 from chipshift.trace.torch_model import read_torch_model
@@ -121,7 +121,7 @@ class TestWithTorch:
         idle = 3 * 6 * (2 * 64 * 128 + 128 + 64)
         assert params_active(model) == params(model) - idle
 
-    @pytest.mark.parametrize("name", ["mixer", "pyramid", "resnet"])
+    @pytest.mark.parametrize("name", ["mixer", "pyramid", "resnet", "linear"])
     def test_what_is_no_transformer_is_its_ops(self, name: str) -> None:
         import torch
         from torch.utils.flop_counter import FlopCounterMode
@@ -137,6 +137,62 @@ class TestWithTorch:
             module(*inputs)
         assert item_flops(model) * len(inputs[0]) == counter.get_total_flops()
 
+    def test_a_convolution_before_the_blocks_is_counted(self) -> None:
+        model = read_torch_model(f"{HERE}:image")
+        # 16 patches of 3 × 8 × 8 and a class token: 17 positions in two blocks
+        assert (model.tokens, model.n_layers) == (17, 2)
+        stem = 2 * 16 * (3 * 8 * 8) * 64
+        # q and the way out 64 × 64, k and v 64 × 16 (2 of 8 heads), 64 × 192 there and back
+        maps = 2 * 17 * (2 * 64 * 64 + 2 * 64 * 16 + 2 * 64 * 192)
+        scores = 2 * 2 * 17 * 17 * 64
+        head = 2 * 64 * 10  # of the class token alone
+        assert item_flops(_all_pairs(model)) == stem + 2 * (maps + scores) + head
+        # nobody wants a gradient of the pixels
+        whole = backward_flops(_all_pairs(model))
+        assert whole == stem + 2 * (2 * (maps + scores) + head)
+
+    def test_tensors_after_the_module_are_the_arguments_of_its_call(self) -> None:
+        from . import modules
+
+        model = read_torch_model(f"{HERE}:timed")
+        assert params(model) == sum(p.numel() for p in modules.Timed().parameters())
+        # a table that is looked up once an item is of classes: no vocabulary, no head over it
+        assert (model.tokens, model.has_head) == (16, False)
+        maps = 2 * 16 * (2 * 64 * 64 + 2 * 64 * 16 + 2 * 64 * 192)
+        scores = 2 * 2 * 16 * 16 * 64
+        ends = 2 * 16 * 48 * 64 + 2 * 16 * 64 + 2 * 16 * 64 * 48
+        assert item_flops(_all_pairs(model)) == ends + 2 * (maps + scores)
+
+    def test_pytorchs_own_stack_of_copies(self) -> None:
+        from . import modules
+
+        model = read_torch_model(f"{HERE}:stack")
+        ((layer, count),) = model.layers
+        assert layer.attention is not None
+        assert (count, layer.attention.heads, model.has_head) == (3, 4, True)
+        assert params(model) == sum(p.numel() for p in modules.Stack().parameters())
+        maps = 3 * (4 * 64 * 64 + 2 * 64 * 256) + 64 * 500
+        assert forward_flops_per_token(model, 32) == 2 * maps + 3 * (2 * 32 * 2 * 64)
+
+    def test_parts_of_one_parameter_are_ops_by_themselves(self) -> None:
+        from . import modules
+
+        model = read_torch_model(f"{HERE}:pair")
+        assert params(model) == sum(p.numel() for p in modules.Pair().parameters())
+        # 16 positions through two encoder blocks: 4·D² and 2 maps to 128 and back, D = 64
+        encoder = 2 * (2 * 16 * (4 * 64 * 64 + 2 * 64 * 128) + 2 * 2 * 16 * 16 * 64)
+        # 12 through two decoder blocks: the same, and q and the way out of the second attention,
+        # whose keys and values are of the encoder's 16
+        own = 2 * 12 * (4 * 64 * 64 + 2 * 64 * 128) + 2 * 2 * 12 * 12 * 64
+        across = 2 * 12 * 2 * 64 * 64 + 2 * 16 * 2 * 64 * 64 + 2 * 2 * 12 * 16 * 64
+        assert item_flops(model) == encoder + 2 * (own + across)
+
+    def test_a_module_moved_to_a_chip_or_to_16_bits_is_read(self) -> None:
+        for name, like in (("half", "tied"), ("on_chip", "plain")):
+            found, expected = (read_torch_model(f"{HERE}:{n}") for n in (name, like))
+            assert params(found) == params(expected)
+            assert (found.tied, found.n_layers) == (expected.tied, 3)
+
     def test_no_memory_is_taken(self) -> None:
         model = read_torch_model(f"{HERE}:huge")
         assert params(model) > 10_000_000_000 and model.n_layers == 20
@@ -148,6 +204,7 @@ class TestWithTorch:
             ("wrong", "returned int, expected an nn.Module"),
             ("reads", r"modules\.py:\d+: DataDependentOutputException"),
             ("plains", "did you mean 'plain'"),
+            ("image_without_inputs", r"given 64 token ids; .* returns \(module, example inputs\)"),
         ],
     )
     def test_what_fails_is_one_sentence(self, name: str, says: str) -> None:

@@ -20,9 +20,10 @@ from chipshift.models.count import params
 from chipshift.models.model import Layer, Model, Projection
 from chipshift.trace.load import load_function, told
 from chipshift.trace.torch_experts import Experts, Stubs, sites
+from chipshift.trace.torch_fake import convertible, set_apart
 from chipshift.trace.torch_layers import layer_of, norm_params, size_of
-from chipshift.trace.torch_ops import model_of_ops
-from chipshift.trace.torch_watch import OUTSIDE, Attended, Map, Seen, watched
+from chipshift.trace.torch_ops import model_of_ops, ops_of
+from chipshift.trace.torch_watch import OUTSIDE, Attended, Convolved, Map, Seen, tensors_in, watched
 
 TOKENS = 64
 """Length of the one sequence that is run where the function gives no inputs."""
@@ -32,7 +33,8 @@ def read_torch_model(text: str) -> Model:
     """The model that ``MODULE:FUNCTION`` builds; this imports and runs the user's code.
 
     The function takes nothing and returns the module, or (module, inputs, ...) with a tuple or
-    dict of example inputs; without them one sequence of ``TOKENS`` token ids is run.
+    dict of example inputs, or its tensors one after another; without them one sequence of
+    ``TOKENS`` token ids is run.
 
     Raises:
         InputError: PyTorch is absent, the function or the module fails (with file and line), or
@@ -44,20 +46,24 @@ def read_torch_model(text: str) -> Model:
     from torch._subclasses.fake_tensor import FakeTensorMode
 
     function, _ = load_function("--torch", text)
-    with _quiet(), FakeTensorMode(allow_non_fake_inputs=True), torch.no_grad():
+    fake = FakeTensorMode(allow_non_fake_inputs=True)
+    with _quiet(), fake, torch.no_grad(), convertible():
         made = _called(text, function)
         module, *rest = made if isinstance(made, (tuple, list)) and made else (made,)
         if not isinstance(module, torch.nn.Module):
             raise InputError(
                 f"--torch {text}: returned {type(module).__name__}, expected an nn.Module"
             )
+        set_apart(module)
         inputs = rest[0] if rest else torch.zeros((1, TOKENS), dtype=torch.long)
+        if len(rest) > 1 and all(isinstance(one, torch.Tensor) for one in rest):
+            inputs = tuple(rest)  # tensors one after another are the arguments of one call
         blocks = _blocks(module)
         try:
             seen = _run(text, module, blocks, inputs, tuples=False)
         except InputError as error:
             if not any(True for block in blocks for _ in sites(block)):
-                raise
+                raise error if rest else _without_inputs(error) from None
             try:
                 seen = _run(text, module, blocks, inputs, tuples=True)
             except InputError:
@@ -66,6 +72,14 @@ def read_torch_model(text: str) -> Model:
             return _model(text, module, blocks, seen)
         except InputError as error:
             return model_of_ops(text, module, seen, str(error))
+
+
+def _without_inputs(error: InputError) -> InputError:
+    """The failure of a module that was given token ids because nothing else was."""
+    return InputError(
+        f"{error} (it was given {TOKENS} token ids; a function that returns (module, example "
+        "inputs) says what else)"
+    )
 
 
 @contextmanager
@@ -132,7 +146,7 @@ def _run(text: str, module: Any, blocks: list[Any], inputs: Any, tuples: bool) -
         stubs.place(block)
     module.eval()
     try:
-        with watched(module, seen):
+        with watched(module, seen, inputs):
             if isinstance(inputs, dict):
                 _called(text, lambda: module(**inputs))
             elif isinstance(inputs, (tuple, list)):
@@ -148,9 +162,7 @@ def _run(text: str, module: Any, blocks: list[Any], inputs: Any, tuples: bool) -
 
 def _batch(inputs: Any) -> int:
     """Items of the example inputs: the first axis of the first tensor."""
-    listed = list(inputs.values()) if isinstance(inputs, dict) else inputs
-    listed = listed if isinstance(listed, (list, tuple)) else [listed]
-    first = next((one for one in listed if hasattr(one, "shape") and len(one.shape)), None)
+    first = next((one for one in tensors_in(inputs) if len(one.shape)), None)
     return int(first.shape[0]) if first is not None else 1
 
 
@@ -165,12 +177,16 @@ def _model(text: str, module: Any, blocks: list[Any], seen: Seen) -> Model:
         )
     if not any(layer_events(seen, n) for n in range(len(blocks))):
         raise InputError(f"--torch {text}: no block attends")
+    weights = list(module.parameters())
     tables = [m for m in module.modules() if isinstance(m, torch.nn.Embedding)]
-    outside = [e for e in seen.events.get(OUTSIDE, []) if isinstance(e, Map)]
-    table = _token_table(tables, outside)
-    head = outside[-1] if outside and table is not None else None
-    if head is not None and table is not None and head.outputs < table.num_embeddings:
-        head = None
+    around = seen.events.get(OUTSIDE, [])
+    outside = [e for e in around if isinstance(e, Map)]
+    table, head = _ends(tables, outside, seen, weights)
+    if head is None and _lost(seen):
+        raise InputError(f"--torch {text}: it attends outside its largest list of blocks")
+    # a map of neither all positions nor one an item (patches before a class token joins them)
+    # is counted by its own rows, as a convolution is
+    apart = [e for e in outside if e is not head and e.rows not in (seen.rows, seen.batch)]
     layers: Counter[Layer] = Counter()
     order: list[Layer] = []
     for number, block in enumerate(blocks):
@@ -178,7 +194,6 @@ def _model(text: str, module: Any, blocks: list[Any], seen: Seen) -> Model:
             order.append(layer_of(f"--torch {text}: block {number}", block, seen, number))
             layers[order[-1]] += 1
     kinds = list(layers)
-    weights = list(module.parameters())
     tied = (
         head is not None
         and table is not None
@@ -196,12 +211,14 @@ def _model(text: str, module: Any, blocks: list[Any], seen: Seen) -> Model:
         tied=tied or head is None,
         final_norm_params=norms,
         has_head=head is not None,
+        tokens=None if head is not None or table is not None else seen.rows // seen.batch,
         embedding_width=None if width in (0, seen.width) else width,
         projections=tuple(
             Projection(f"map {n}", e.inputs, e.outputs, once=e.rows == seen.batch != seen.rows)
             for n, e in enumerate(outside)
-            if e is not head
+            if e is not head and not any(e is one for one in apart)
         ),
+        convs=ops_of(seen, [*apart, *(e for e in around if isinstance(e, Convolved))]),
         defaults=_inferred(seen),
     )
     rest = size_of(module) - params(model)
@@ -224,11 +241,35 @@ def _inferred(seen: Seen) -> tuple[tuple[str, object], ...]:
     """What the run could not show and was told otherwise, for the reading to print."""
     found = [e for events in seen.events.values() for e in events if isinstance(e, Experts)]
     said = dict.fromkeys(f"{e.top_k} of {e.count} ({e.told})" for e in found)
-    return (("experts a token", ", ".join(said)),) if said else ()
+    experts = (("experts a token", ", ".join(said)),) if said else ()
+    lost = _lost(seen) / seen.batch / 1e9
+    what = f"{lost:.3g} GFLOP an item of matmuls of activations outside the blocks' attention"
+    return (*experts, ("not counted", what)) if lost else experts
 
 
-def _token_table(tables: list[Any], outside: list[Map]) -> Any:
-    """The table of tokens: as many rows as the head has outputs, else the first; or None."""
+def _lost(seen: Seen) -> int:
+    """FLOPs of matmuls of activations with each other that no block's attention is."""
+    outside = [e for e in seen.events.get(OUTSIDE, []) if isinstance(e, Attended)]
+    return seen.mixed_flops + sum(e.flops for e in outside)
+
+
+def _ends(
+    tables: list[Any], outside: list[Map], seen: Seen, weights: list[Any]
+) -> tuple[Any, Map | None]:
+    """The table of tokens and the head over its rows, None for what there is not.
+
+    The table is looked up at every position (one of classes once an item), the one with as many
+    rows as the head has outputs rather than another (positions, kinds of token).
+    """
+    at = {id(weight): number for number, weight in enumerate(weights)}
+    rows = [seen.looked_up.get(at.get(id(table.weight), -1), 0) for table in tables]
+    read = [t for t, n in zip(tables, rows, strict=True) if n == seen.rows]
+    read = read or [t for t, n in zip(tables, rows, strict=True) if n > seen.batch]
     wide = outside[-1].outputs if outside else 0
-    as_wide = [table for table in tables if table.num_embeddings == wide]
-    return next(iter(as_wide + tables), None)
+    as_wide = [table for table in read if table.num_embeddings == wide]
+    table = next(iter(as_wide + read), None)
+    # more logits than tokens are padding
+    if table is None or wide < table.num_embeddings:
+        return table, None
+    every = seen.looked_up[at[id(table.weight)]] == seen.rows or outside[-1].rows > seen.batch
+    return table, outside[-1] if every else None

@@ -7,6 +7,7 @@ batch; what is not seen in it is a structure to be cut by tensor or pipeline par
 from __future__ import annotations
 
 from collections import Counter
+from collections.abc import Sequence
 from dataclasses import replace
 from typing import Any
 
@@ -27,7 +28,7 @@ def model_of_ops(text: str, module: Any, seen: Seen, why: str) -> Model:
         InputError: nothing with a parameter was run.
     """
     events = [e for at in sorted(seen.events) for e in seen.events[at]]
-    convs = _convs(seen, [e for e in events if isinstance(e, (Map, Convolved))])
+    convs = ops_of(seen, [e for e in events if isinstance(e, (Map, Convolved))])
     if not convs:
         raise InputError(f"--torch {text}: no matmul or convolution with a parameter was run")
     mixing = seen.mixed_flops + sum(e.flops for e in events if isinstance(e, Attended))
@@ -55,24 +56,28 @@ def model_of_ops(text: str, module: Any, seen: Seen, why: str) -> Model:
     )
 
 
-def _convs(seen: Seen, events: list[Map | Convolved]) -> tuple[Conv, ...]:
-    """Each parameter's op once, its positions those of all its calls; equal ones together."""
-    by_weight: dict[int, Conv] = {}
+def ops_of(seen: Seen, events: Sequence[Map | Convolved]) -> tuple[Conv, ...]:
+    """Each parameter's op once, its positions those of all its calls; equal ones together.
+
+    Parts of a parameter that are used apart (queries', keys' and values') are ops of their own.
+    """
+    by_weight: dict[tuple[int, int], Conv] = {}
     for event in events:
         if isinstance(event, Map):
             made = Conv("matmul", event.inputs, event.outputs, 1, event.rows // seen.batch)
         else:
             made = Conv(
-                "convolution",
+                "stem" if event.reads_data else "convolution",
                 event.inputs,
                 event.outputs,
                 event.kernel,
                 event.positions // seen.batch,
                 event.groups,
             )
-        before = by_weight.get(event.weight)
+        part = (event.weight, event.inputs * event.outputs)
+        before = by_weight.get(part)
         if before is not None and isinstance(event, Map):
             made = replace(made, positions=made.positions + before.positions)
-        by_weight[event.weight] = made
+        by_weight[part] = made
     counted = Counter(by_weight.values())
     return tuple(replace(conv, count=n) for conv, n in counted.items())

@@ -24,7 +24,10 @@ class Map:
 
 @dataclass(frozen=True)
 class Convolved:
-    """A convolution with a parameter: ``positions`` outputs along its axes, for the whole batch."""
+    """A convolution with a parameter: ``positions`` outputs along its axes, for the whole batch.
+
+    ``reads_data``: its input is one of the example inputs, which want no gradient.
+    """
 
     inputs: int
     outputs: int
@@ -32,6 +35,7 @@ class Convolved:
     positions: int
     groups: int
     weight: int
+    reads_data: bool = False
 
 
 @dataclass(frozen=True)
@@ -70,6 +74,7 @@ class Seen:
             others, the first of them.
         muted: its only item, when true, keeps what is met out.
         chosen: (k, of how many) of each ``topk``, in order.
+        looked_up: rows read of each table in one call, by its parameter's number.
         mixed_flops: of matmuls of activations with each other that are no attention.
     """
 
@@ -80,6 +85,7 @@ class Seen:
     block: int = OUTSIDE
     muted: list[bool] = field(default_factory=lambda: [False])
     chosen: list[tuple[int, int]] = field(default_factory=list)
+    looked_up: dict[int, int] = field(default_factory=dict)
     mixed_flops: int = 0
 
     def add(self, event: Event) -> None:
@@ -88,8 +94,12 @@ class Seen:
 
 
 @contextmanager
-def watched(module: Any, seen: Seen) -> Iterator[None]:
-    """Matmuls with parameters and attentions go into ``seen``."""
+def watched(module: Any, seen: Seen, inputs: Any) -> Iterator[None]:
+    """Matmuls with parameters and attentions of a run on ``inputs`` go into ``seen``.
+
+    PyTorch's fused path through its own encoder layers is off meanwhile, as it is in training: its
+    one op shows no matmul.
+    """
     import torch
     from torch.overrides import TorchFunctionMode
     from torch.utils._python_dispatch import TorchDispatchMode
@@ -101,6 +111,7 @@ def watched(module: Any, seen: Seen) -> Iterator[None]:
         aten._scaled_dot_product_flash_attention,
     )
     stored = {p.untyped_storage()._cdata: n for n, p in enumerate(module.parameters())}
+    given = {one.untyped_storage()._cdata for one in tensors_in(inputs)}
     sdpa = torch.nn.functional.scaled_dot_product_attention
     inside = [False]
     scores: list[Any] = []
@@ -120,8 +131,12 @@ def watched(module: Any, seen: Seen) -> Iterator[None]:
                 along = args[2] if len(args) > 2 else -1
                 seen.chosen.append((int(args[1]), int(args[0].shape[along])))
                 return out
+            if packet is aten.embedding and (weight := weight_of(args[0])) is not None:
+                seen.looked_up[weight] = max(seen.looked_up.get(weight, 0), int(args[1].numel()))
+                return out
             if packet is aten.convolution and (weight := weight_of(args[1])) is not None:
-                seen.add(_convolved(args, out, weight))
+                read = args[0].untyped_storage()._cdata in given
+                seen.add(_convolved(args, out, weight, read))
                 return out
             if inside[0] or packet not in (aten.mm, aten.addmm, aten.bmm, aten.baddbmm):
                 return out
@@ -133,27 +148,39 @@ def watched(module: Any, seen: Seen) -> Iterator[None]:
                 for _ in range(int(b.shape[0]) if b.dim() == 3 else 1):
                     seen.add(Map(int(a.shape[-2]), int(b.shape[-2]), int(b.shape[-1]), weight))
             elif packet in (aten.bmm, aten.baddbmm):
-                _pair(a, b, seen, scores)
+                _pair(a, b, out, seen, scores)
             return out
 
     class Attentions(TorchFunctionMode):  # type: ignore[misc, unused-ignore]
         def __torch_function__(self, func: Any, types: Any, args: Any = (), kwargs: Any = None
                                ) -> Any:  # fmt: skip
-            given = kwargs or {}
+            named = kwargs or {}
             if func is not sdpa:
-                return func(*args, **given)
-            causal = bool(given.get("is_causal", args[5] if len(args) > 5 else False))
-            tensors = args + tuple(given[n] for n in ("query", "key", "value") if n in given)
-            masked = {"attn_mask": args[3] if len(args) > 3 else given.get("attn_mask")}
+                return func(*args, **named)
+            causal = bool(named.get("is_causal", args[5] if len(args) > 5 else False))
+            tensors = args + tuple(named[n] for n in ("query", "key", "value") if n in named)
+            masked = {"attn_mask": args[3] if len(args) > 3 else named.get("attn_mask")}
             seen.add(_attended(tensors, causal, masked))
             inside[0] = True
             try:
-                return func(*args, **given)
+                return func(*args, **named)
             finally:
                 inside[0] = False
 
-    with Maps(), Attentions():
-        yield
+    fused_path = torch.backends.mha.get_fastpath_enabled()
+    torch.backends.mha.set_fastpath_enabled(False)
+    try:
+        with Maps(), Attentions():
+            yield
+    finally:
+        torch.backends.mha.set_fastpath_enabled(fused_path)
+
+
+def tensors_in(inputs: Any) -> list[Any]:
+    """The tensors of example inputs: one, several, or by name."""
+    listed = list(inputs.values()) if isinstance(inputs, dict) else inputs
+    listed = listed if isinstance(listed, (list, tuple)) else [listed]
+    return [one for one in listed if hasattr(one, "untyped_storage")]
 
 
 def _attended(tensors: Any, causal: bool, given: dict[str, Any]) -> Attended:
@@ -172,10 +199,15 @@ def _attended(tensors: Any, causal: bool, given: dict[str, Any]) -> Attended:
     )
 
 
-def _pair(a: Any, b: Any, seen: Seen, scores: list[Any]) -> None:
-    """Two matmuls of activations in a row, scores and then their sum of values, are attention."""
-    if scores and scores[0].shape[0] == a.shape[0] and scores[1] == a.shape[-1]:
-        keyed, _ = scores
+def _pair(a: Any, b: Any, out: Any, seen: Seen, scores: list[Any]) -> None:
+    """Two matmuls of activations in a row, scores and then their sum of values, are attention.
+
+    Not so where the second multiplies by what the first made, as linear attention does, nor in
+    another block.
+    """
+    follows = scores and scores[0].shape[0] == a.shape[0] and scores[1] == a.shape[-1]
+    if follows and scores[3] == seen.block and scores[2] != b.untyped_storage()._cdata:
+        keyed = scores[0]
         scores.clear()
         heads, dim = int(keyed.shape[0]), int(keyed.shape[-1])
         times = seen.batch if heads % seen.batch == 0 else 1
@@ -186,10 +218,10 @@ def _pair(a: Any, b: Any, seen: Seen, scores: list[Any]) -> None:
         seen.add(Attended(heads, heads, dim, int(b.shape[-1]), True, queries, keys, times))
     else:
         seen.mixed_flops += 0 if seen.muted[0] else 2 * int(a.numel()) * int(b.shape[-1])
-        scores[:] = [a, b.shape[-1]]
+        scores[:] = [a, b.shape[-1], out.untyped_storage()._cdata, seen.block]
 
 
-def _convolved(args: Any, out: Any, weight: int) -> Convolved:
+def _convolved(args: Any, out: Any, weight: int, reads_data: bool) -> Convolved:
     """A convolution by its weight, its output and its groups; a transposed one by its input."""
     kernel, transposed, groups = args[1], bool(args[6]), int(args[8])
     taps = 1
@@ -202,4 +234,4 @@ def _convolved(args: Any, out: Any, weight: int) -> Convolved:
     outputs, inputs = int(kernel.shape[0]), int(kernel.shape[1]) * groups
     if transposed:
         inputs, outputs = outputs, int(kernel.shape[1]) * groups
-    return Convolved(inputs, outputs, taps, positions, groups, weight)
+    return Convolved(inputs, outputs, taps, positions, groups, weight, reads_data)
