@@ -19,6 +19,7 @@ from chipshift.estimate.columns import GROUPS, Columns
 from chipshift.estimate.context import Context, context_s
 from chipshift.estimate.cuts import weight_cuts
 from chipshift.estimate.parts import absent
+from chipshift.estimate.sent_whole import scatters_one_sequence_whole
 from chipshift.estimate.setting import Setting
 from chipshift.estimate.stage import device_params, stage_layers, stage_params
 from chipshift.estimate.traffic import (
@@ -170,26 +171,28 @@ class Collectives:
 
 
 def collectives(s: Setting, sites: Sites, degrees: dict[str, Floats], tokens: Floats,
-                tp: Floats, vpp_values: Floats, cp_kind: str, bounds: bool
+                tp: Floats, sequences: Floats, vpp_values: Floats, cp_kind: str, bounds: bool
                 ) -> Collectives:  # fmt: skip
     """Every table that a search gathers from.
 
     Args:
         degrees: each axis's degree of every tuple.
-        tokens, tp: of each distinct cut.
+        tokens, tp, sequences: of each distinct cut; sequences are those of a microbatch.
         vpp_values: distinct numbers of virtual stages.
         bounds: also the rows that bound every order of a tuple.
     """
     rows = rows_of(sites, bounds)
-    lanes, lane_of_cut = _pairs(tokens, tp)
-    lane_tokens, lane_tp = lanes
+    # a device's activations are scattered otherwise only where it has a single sequence
+    several = np.minimum(sequences, 2) if scatters_one_sequence_whole(s) else np.ones_like(tp)
+    lanes, lane_of_cut = _distinct(tokens, tp, several)
+    lane_tokens, lane_tp, lane_sequences = lanes
     width = len(lane_tokens)
     links = rows.links
 
     def by_lane(group: str, times: Any) -> Table:
         return rows.table(group, times, width)
 
-    pair = tensor_pair_s(s, lane_tokens, links["tp"], SEQUENCE_PARALLEL)
+    pair = tensor_pair_s(s, lane_tokens, links["tp"], SEQUENCE_PARALLEL, lane_sequences)
     tensor = by_lane("tp", pair)
     expert_pairs: dict[object, Table | None] = {}
     context: dict[object, tuple[Table | None, ...]] = {}
@@ -227,17 +230,17 @@ def collectives(s: Setting, sites: Sites, degrees: dict[str, Floats], tokens: Fl
         by_lane("pp", pipeline_s(s, lane_tokens, lane_tp, links["pp"])),
         rows.table("pp", links["pp"].n_out, 1),
         None if s.teacher is None
-        else collectives(s.teacher, sites, degrees, tokens, tp, vpp_values, cp_kind, bounds),
+        else collectives(
+            s.teacher, sites, degrees, tokens, tp, sequences, vpp_values, cp_kind, bounds
+        ),
     )  # fmt: skip
 
 
-def _pairs(a: Floats, b: Floats) -> tuple[tuple[Floats, Floats], Ints]:
-    """Distinct pairs, and for each element its pair."""
-    left, i = np.unique(a, return_inverse=True)
-    right, j = np.unique(b, return_inverse=True)
-    code = i.reshape(-1) * len(right) + j.reshape(-1)
-    found, of = np.unique(code, return_inverse=True)
-    return (left[found // len(right)], right[found % len(right)]), of.reshape(-1)
+def _distinct(*columns: Floats) -> tuple[list[Floats], Ints]:
+    """Distinct rows of some columns of one length, column by column, and for each row its place."""
+    rows = np.stack(np.broadcast_arrays(*columns), axis=1)
+    found, of = np.unique(rows, axis=0, return_inverse=True)
+    return [found[:, i] for i in range(len(columns))], of.reshape(-1)
 
 
 def _columns(degrees: dict[str, Floats]) -> Columns:

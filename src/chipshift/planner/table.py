@@ -93,9 +93,10 @@ def prepare(s: Setting, base: Base, cp_kind: str, *, bounds: bool = True,
     at = example[keys // len(micro)]
     tp, cp, ep = (named[axis][at] for axis in ("tp", "cp", "ep"))
     ulysses = cp if cp_kind == "all_to_all" else 1.0
-    cuts = work(s, tp, cp, ep, tp, micro[keys % len(micro)], SEQUENCE_PARALLEL, ulysses)
+    sequences = micro[keys % len(micro)]
+    cuts = work(s, tp, cp, ep, tp, sequences, SEQUENCE_PARALLEL, ulysses)
     vpp, vpp_of = np.unique(base.vpp, return_inverse=True)
-    moved = collectives(s, sites, named, cuts.tokens, tp, vpp, cp_kind, bounds)
+    moved = collectives(s, sites, named, cuts.tokens, tp, sequences, vpp, cp_kind, bounds)
     return Prepared(
         base, sites, cuts, cut_of, vpp, base.tuple_of * len(vpp) + vpp_of.reshape(-1), moved
     )
