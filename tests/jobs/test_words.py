@@ -9,7 +9,8 @@ from chipshift.estimate.stack import stack
 from chipshift.jobs.optimizers import OPTIMIZERS, low_rank, moments_named, optimizer_named
 from chipshift.jobs.read import read_job
 from chipshift.jobs.remats import REMATS
-from chipshift.jobs.words import STACKS, checked_word
+from chipshift.jobs.stacks import STACKS
+from chipshift.jobs.words import checked_word
 from chipshift.parallel.remat import POLICIES
 from tests.cli.call import NATIVE, ROOT, call
 

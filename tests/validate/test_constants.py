@@ -32,7 +32,7 @@ from chipshift.estimate.traffic import (
     ring_latency,
 )
 from chipshift.estimate.update import added_gradient_bytes
-from chipshift.jobs.words import STACKS
+from chipshift.jobs.stacks import STACKS
 from chipshift.parallel.remat import policy
 from chipshift.parallel.traffic import once_per_place
 from chipshift.validate.free import MIN_MODELS, MIN_RUNS

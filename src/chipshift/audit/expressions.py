@@ -121,13 +121,6 @@ def attribute(reader: Reader, node: ast.Attribute) -> None:
     visit_children(reader, node)
 
 
-def name_(reader: Reader, node: ast.Name) -> None:
-    found = reader.detectors.names.get(node.id)
-    if found is not None:
-        for detect in found:
-            detect(reader, node, reader.aliases.get(node.id, ""))
-
-
 def constant(reader: Reader, node: ast.Constant) -> None:
     value = node.value
     if value.__class__ is str:
@@ -216,7 +209,6 @@ def operate(reader: Reader, node: ast.BinOp) -> None:
 EXPRESSIONS: dict[type[ast.AST], Visit] = {
     ast.Call: call,
     ast.Attribute: attribute,
-    ast.Name: name_,
     ast.Constant: constant,
     ast.IfExp: choose,
     ast.BoolOp: logic,

@@ -17,7 +17,6 @@ class Detectors:
     calls: dict[str, list[Visit]] = field(default_factory=dict)
     any_call: list[Visit] = field(default_factory=list)
     attributes: dict[str, list[Visit]] = field(default_factory=dict)
-    names: dict[str, list[Visit]] = field(default_factory=dict)
     strings: dict[str, list[Visit]] = field(default_factory=dict)
     numbers: list[Visit] = field(default_factory=list)
     conditional: list[Visit] = field(default_factory=list)
@@ -32,9 +31,6 @@ class Detectors:
 
     def on_attribute(self, names: str) -> Callable[[Visit], Visit]:
         return self._put(self.attributes, names)
-
-    def on_name(self, names: str) -> Callable[[Visit], Visit]:
-        return self._put(self.names, names)
 
     def on_string(self, names: str) -> Callable[[Visit], Visit]:
         return self._put(self.strings, names)

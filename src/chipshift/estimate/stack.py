@@ -14,7 +14,7 @@ from dataclasses import dataclass, fields, replace
 from importlib import resources
 from typing import Any
 
-from chipshift.jobs.words import checked_stack
+from chipshift.jobs.stacks import checked_stack
 
 
 @dataclass(frozen=True)

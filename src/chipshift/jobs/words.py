@@ -6,7 +6,6 @@ Every field that is a word has either a list (a dtype, a task, a schedule ...) o
 
 from __future__ import annotations
 
-import re
 import typing
 from collections.abc import Callable, Mapping
 from functools import cache
@@ -15,14 +14,7 @@ from chipshift.errors import InputError, nearest
 from chipshift.jobs.dtypes import dtype_of
 from chipshift.jobs.optimizers import OPTIMIZERS, optimizer_named
 from chipshift.jobs.remats import parse_remat
-
-STACKS = (
-    "megatron", "torchtitan", "nanotron", "llm-foundry", "automodel", "fms-fsdp", "deepspeed",
-    "maxtext", "paxml", "levanter", "torch_xla", "torchax", "torchtpu", "neuron", "jax", "other",
-)  # fmt: skip
-"""Frameworks with a table of constants in estimate/stacks."""
-
-_RELEASE = re.compile(r"\d{1,4}(\.\d{1,4}){0,3}")
+from chipshift.jobs.stacks import checked_stack
 
 
 def checked_word(key: str, text: str, said: str = "") -> str:
@@ -50,25 +42,6 @@ def checked_word(key: str, text: str, said: str = "") -> str:
         f"{said} is '{text}'; expected one of {', '.join(filter(None, words))}"
         f"{nearest(plain, words)}"
     )
-
-
-def checked_stack(text: str, said: str) -> str:
-    """A framework, and ``@`` a release of it.
-
-    Raises:
-        InputError: neither of ``STACKS``, or no release.
-    """
-    base, at, release = text.partition("@")
-    if base.lower() not in STACKS:
-        raise InputError(
-            f"{said} is '{text}'; expected one of {', '.join(STACKS)}, and @YY.MM for a release "
-            f"of it{nearest(base.lower(), STACKS)}"
-        )
-    if at and not _RELEASE.fullmatch(release):
-        raise InputError(
-            f"{said} is '{text}'; expected a release such as {base.lower()}@26.04 after the @"
-        )
-    return base.lower() + at + release
 
 
 def _optimizer(text: str, said: str) -> str:
@@ -123,7 +96,7 @@ OWN: Mapping[str, Callable[[str, str], str]] = {
 @cache
 def _words() -> Mapping[str, tuple[str, ...]]:
     """The words of every field of the native format that has a list of them."""
-    from chipshift.jobs.readers import native_schema
+    from chipshift.jobs.readers import native_schema  # brings pydantic, which most runs go without
 
     tables = (native_schema.JobTable, native_schema.PlanTable, native_schema.PrecisionTable)
     found = {name: _literals(field.annotation)

@@ -14,7 +14,7 @@ from importlib import resources
 from typing import Any
 
 from chipshift.errors import InputError
-from chipshift.jobs.words import STACKS
+from chipshift.jobs.stacks import STACKS
 from chipshift.machines.load import KEYS
 from chipshift.machines.names import ALIASES
 from chipshift.models.preset import preset

@@ -12,7 +12,7 @@ from pydantic import BaseModel, ConfigDict, Field
 
 from chipshift.jobs.optimizers import OPTIMIZERS
 from chipshift.jobs.remats import REMATS
-from chipshift.jobs.words import STACKS
+from chipshift.jobs.stacks import STACKS
 
 MOST = 10**12
 Dtype = Literal["fp32", "tf32", "bf16", "fp16", "fp8", "int8", "int4", "fp4", "mxfp4", "nvfp4"]
