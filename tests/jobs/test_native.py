@@ -12,6 +12,7 @@ from chipshift.jobs.job import Assumed, Given, TrainJob
 from chipshift.jobs.read import read_job
 from chipshift.jobs.write import to_toml
 from chipshift.models.hf import read_config
+from tests.models.diffusion_configs import COUNTED
 from tests.models.reference_configs import (
     DECODERS,
     DIFFUSION,
@@ -193,7 +194,16 @@ def test_the_example_validates_against_the_published_schema() -> None:
     jsonschema.validate(tomllib.loads(Path(EXAMPLE).read_text()), schema)
 
 
-EVERY = [*DECODERS, *HYBRIDS, *MULTIMODAL, *HEARING, *OTHERS, *DIFFUSION, ("gemma3n", GEMMA_3N)]
+EVERY = [
+    *DECODERS,
+    *HYBRIDS,
+    *MULTIMODAL,
+    *HEARING,
+    *OTHERS,
+    *DIFFUSION,
+    *COUNTED,
+    ("gemma3n", GEMMA_3N),
+]
 
 
 @pytest.mark.parametrize("config", [row[1] for row in EVERY], ids=[row[0] for row in EVERY])

@@ -12,6 +12,7 @@ from chipshift.errors import InputError
 from chipshift.models.count import params, params_active, params_embedding
 from chipshift.models.hf import LARGEST_BYTES, read_config
 
+from .diffusion_configs import COUNTED
 from .reference_configs import DECODERS, DIFFUSION, GEMMA_3N, HEARING, HYBRIDS, MULTIMODAL, OTHERS
 
 LLAMA: dict[str, Any] = {
@@ -145,7 +146,9 @@ ATOM = (
     | st.sampled_from([None, True, False, "", "a\nb", "full_attention", "sliding_attention", {}])
 )
 JSON = ATOM | st.lists(ATOM, max_size=5) | st.just([[["global", "local"], 2]])
-EVERY = [c for _, c in (*DECODERS, *HYBRIDS, *DIFFUSION)] + [c for _, c, _ in OTHERS + MULTIMODAL]
+EVERY = [c for _, c in (*DECODERS, *HYBRIDS, *DIFFUSION, *COUNTED)] + [
+    c for _, c, _ in OTHERS + MULTIMODAL
+]
 EVERY += [GEMMA_3N, *(c for _, c, _ in HEARING)]
 TOP = st.sampled_from(sorted({key for config in EVERY for key in config}))
 PARTS = st.sampled_from(["text_config", "vision_config", "audio_config"])

@@ -65,7 +65,8 @@ def counted(module: Any, inputs: Mapping[str, Any]) -> tuple[int, int]:
     module.eval()
     with FlopCounterMode(display=False) as forward:
         made = module(**inputs)
-    outputs = made.values() if hasattr(made, "values") else [made]
+    outputs = list(made.values()) if hasattr(made, "values") else [made]
+    outputs += [one for listed in outputs if isinstance(listed, list) for one in listed]
     wanted = [o for o in outputs if isinstance(o, torch.Tensor) and o.requires_grad]
     with FlopCounterMode(display=False) as backward:
         sum(o.float().sum() for o in wanted).backward()  # type: ignore[union-attr]

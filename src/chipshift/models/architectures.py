@@ -13,6 +13,8 @@ from chipshift.models.families import (
     deepseek_v4,
     dense_kin,
     diffusion,
+    diffusion_cross,
+    diffusion_joint,
     encoder,
     exaone_vision,
     gemma,
@@ -265,11 +267,24 @@ CLASS_OVER_TYPE: dict[str, str] = {"MiniMaxM2ForCausalLM": "minimax_m2"}
 """Classes that were published under another family's ``model_type``."""
 
 DIFFUSERS: dict[str, Callable[[Fields], Model]] = {
+    "AuraFlowTransformer2DModel": diffusion_joint.auraflow,
+    "ChromaTransformer2DModel": diffusion_joint.chroma,
+    "CogVideoXTransformer3DModel": diffusion_joint.cogvideox,
+    "CogView4Transformer2DModel": diffusion_joint.cogview4,
     "DiTTransformer2DModel": diffusion.dit,
+    "Flux2Transformer2DModel": diffusion_joint.flux2,
     "FluxTransformer2DModel": diffusion.flux,
+    "HunyuanDiT2DModel": diffusion_cross.hunyuan_dit,
+    "HunyuanVideoTransformer3DModel": diffusion_joint.hunyuan_video,
+    "LTXVideoTransformer3DModel": diffusion_cross.ltx,
+    "Lumina2Transformer2DModel": diffusion_joint.lumina2,
     "PixArtTransformer2DModel": diffusion.pixart,
+    "QwenImageTransformer2DModel": diffusion_joint.qwen_image,
     "SD3Transformer2DModel": diffusion.sd3,
+    "SanaTransformer2DModel": diffusion_cross.sana,
     "Transformer2DModel": diffusion.dit,
     "UNet2DConditionModel": unet.unet,
+    "WanTransformer3DModel": diffusion_cross.wan,
+    "ZImageTransformer2DModel": diffusion_joint.z_image,
 }
 """By ``_class_name``, the key by which diffusers names the class."""

@@ -26,7 +26,7 @@ def embedder(name: str, inputs: int, width: int) -> tuple[Projection, ...]:
     )
 
 
-def _width(c: Fields, heads: int, head_dim: int) -> tuple[int, int, int]:
+def width_of(c: Fields, heads: int, head_dim: int) -> tuple[int, int, int]:
     """(heads, width of one, width of the model)."""
     heads = c.count("num_attention_heads", default=heads, most=100_000)
     head_dim = c.count("attention_head_dim", default=head_dim, most=1_000_000)
@@ -44,7 +44,7 @@ def _stem(c: Fields, width: int, channels: int, sample: int) -> tuple[Conv, int,
     )
 
 
-def _image_model(
+def image_model(
     name: str,
     width: int,
     layers: list[Layer],
@@ -72,7 +72,7 @@ def _image_model(
 def dit(c: Fields) -> Model:
     """DiT: each block embeds time and class itself and modulates by them."""
     c.text("norm_type", default="ada_norm_zero", choices=("ada_norm_zero",))
-    heads, head_dim, width = _width(c, 16, 72)
+    heads, head_dim, width = width_of(c, 16, 72)
     channels = c.count("in_channels", default=4)
     outputs = c.count("out_channels", default=channels)
     stem, pixels, count = _stem(c, width, channels, 32)
@@ -92,13 +92,13 @@ def dit(c: Fields) -> Model:
         linear("proj_out_1", width, 2 * width, once=True),
         linear("proj_out_2", width, pixels * outputs),
     )
-    model = _image_model("dit", width, [block] * depth, maps, (stem,), count)
+    model = image_model("dit", width, [block] * depth, maps, (stem,), count)
     return replace(model, embedding_extra_params=depth * (classes + 1) * width)
 
 
 def pixart(c: Fields) -> Model:
     """PixArt: one modulation for all blocks, shifted by a table in each; attention to the text."""
-    heads, head_dim, width = _width(c, 16, 72)
+    heads, head_dim, width = width_of(c, 16, 72)
     channels = c.count("in_channels", default=4)
     stem, pixels, count = _stem(c, width, channels, 128)
     bias = "qkvo" if c.flag("attention_bias", default=True) else "o"
@@ -126,14 +126,14 @@ def pixart(c: Fields) -> Model:
         )
     maps += (linear("proj_out", width, pixels * c.count("out_channels", default=8)),)
     depth = c.count("num_layers", default=28, most=MOST_LAYERS)
-    model = _image_model("pixart", width, [block] * depth, maps, (stem,), count)
+    model = image_model("pixart", width, [block] * depth, maps, (stem,), count)
     towers = (Tower("text", width, (), (), projections=text),) if text else ()
     return replace(model, other_params=2 * width, towers=towers)
 
 
 def sd3(c: Fields) -> Model:
     """Stable Diffusion 3 and 3.5: image and text in two streams that attend to each other."""
-    heads, head_dim, width = _width(c, 18, 64)
+    heads, head_dim, width = width_of(c, 18, 64)
     channels = c.count("in_channels", default=16)
     stem, pixels, count = _stem(c, width, channels, 128)
     depth = c.count("num_layers", default=18, most=MOST_LAYERS)
@@ -167,13 +167,13 @@ def sd3(c: Fields) -> Model:
         linear("proj_out", width, pixels * c.count("out_channels", default=16)),
     )
     layers = [twice if i in dual else plain for i in range(depth)]
-    model = _image_model("sd3", width, layers, maps, (stem,), count)
+    model = image_model("sd3", width, layers, maps, (stem,), count)
     return replace(model, towers=(Tower("text", width, kinds, order, projections=context),))
 
 
 def flux(c: Fields) -> Model:
     """Flux: blocks of two streams, then blocks of one over both, its halves side by side."""
-    heads, head_dim, width = _width(c, 24, 128)
+    heads, head_dim, width = width_of(c, 24, 128)
     channels = c.count("in_channels", default=64)
     own = attention(width, heads, head_dim=head_dim, norm_params=2 * head_dim)
     own = replace(own, kv_from="joint")
@@ -204,5 +204,5 @@ def flux(c: Fields) -> Model:
     )
     kinds, order = runs([double] * doubles)
     context = (linear("context_embedder", c.count("joint_attention_dim", default=4096), width),)
-    model = _image_model("flux", width, [double] * doubles + [single] * singles, maps)
+    model = image_model("flux", width, [double] * doubles + [single] * singles, maps)
     return replace(model, towers=(Tower("text", width, kinds, order, projections=context),))
