@@ -50,6 +50,12 @@ def test_a_reader_that_leaves_after_one_line(command: str) -> None:
 
 
 @pytest.mark.parametrize("command", COMMANDS, ids=lambda c: c.split("/")[0] + c.split()[-1])
+def test_a_pipe_gets_no_blanks_at_the_end_of_a_line(command: str) -> None:
+    lines = shell(f"{SHIFT} {command} | cat").stdout.decode().split("\n")
+    assert [line for line in lines if line != line.rstrip()] == []
+
+
+@pytest.mark.parametrize("command", COMMANDS, ids=lambda c: c.split("/")[0] + c.split()[-1])
 def test_standard_output_that_was_closed_before_the_start(command: str) -> None:
     found = shell(f"{SHIFT} {command} >&-")
     assert (found.returncode, found.stderr) == (0, b"")

@@ -69,9 +69,13 @@ def command(
     if as_json:
         typer.echo(json.dumps(to_json(report, left_out), allow_nan=False))
     else:
-        from chipshift.report.lines import room
+        from rich.console import Console
 
-        print_report(report, room(), left_out)
+        from chipshift.report.lines import room, without_blanks
+
+        console = Console(width=room(), highlight=False)
+        with without_blanks(console):
+            print_report(console, report, left_out)
     if html:
         from chipshift.validate.page import write_page
 

@@ -6,9 +6,13 @@ import shutil
 import sys
 import textwrap
 from collections.abc import Iterable, Iterator, Mapping
-from typing import Any, NamedTuple
+from contextlib import contextmanager
+from typing import TYPE_CHECKING, Any, NamedTuple
 
 from chipshift.units import duration, gib, si, significant
+
+if TYPE_CHECKING:
+    from rich.console import Console
 
 WIDTH, LEAST = 100, 80
 """Columns that everything fits in, and those below which nothing is made narrower."""
@@ -41,6 +45,18 @@ def print_lines(lines: Iterable[Line]) -> None:
         text = Text.assemble(*((span.text, span.style) for span in line))
         text.rstrip()
         console.print(text, soft_wrap=True)
+
+
+@contextmanager
+def without_blanks(console: Console) -> Iterator[None]:
+    """What is printed meanwhile, without the blanks that fill a table's lines unless a terminal
+    shows it."""
+    with console.capture() as held:
+        yield
+    text = held.get()
+    if not console.is_terminal:
+        text = "\n".join(line.rstrip() for line in text.split("\n"))
+    print(text, end="")  # which takes an output that was closed
 
 
 def cut(words: str, room: int) -> str:

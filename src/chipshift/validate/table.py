@@ -5,10 +5,14 @@ from __future__ import annotations
 import textwrap
 from collections import defaultdict
 from collections.abc import Iterable
+from typing import TYPE_CHECKING
 
 from chipshift.validate.case import Skip
 from chipshift.validate.run import Report
 from chipshift.validate.score import Scored, Summary, nearest_rank, ordering, summary, verdicts
+
+if TYPE_CHECKING:
+    from rich.console import Console
 
 
 def percent(value: float | None, digits: int = 1) -> str:
@@ -16,13 +20,11 @@ def percent(value: float | None, digits: int = 1) -> str:
     return "–" if value is None else f"{100 * value:.{digits}f} %"
 
 
-def print_report(report: Report, width: int = 100, cross: dict[str, Summary] | None = None) -> None:
-    """Chips against the naive baseline, the special groups, chip ratios and the sweep, in
-    ``width`` columns."""
-    from rich.console import Console
+def print_report(console: Console, report: Report, cross: dict[str, Summary] | None = None) -> None:
+    """Chips against the naive baseline, the special groups, chip ratios and the sweep, in the
+    console's columns."""
     from rich.table import Table
 
-    console = Console(width=width, highlight=False)
     console.print(
         f"{len(report.scored)} of {report.rows} rows scored, {len(report.skipped)} skipped "
         "(--json lists each with its reason)"
@@ -52,7 +54,7 @@ def print_report(report: Report, width: int = 100, cross: dict[str, Summary] | N
             console.print(_groups(title, report.by[key], beside))
     swept = [row for row in report.scored if row.case.task == "sweep"]
     for line in (*_last_lines(report), *sweep_lines(swept), *skipped_lines(report.skipped)):
-        for part in textwrap.wrap(line, width, subsequent_indent="    "):
+        for part in textwrap.wrap(line, console.width, subsequent_indent="    "):
             console.print(part, soft_wrap=True)
 
 
