@@ -1,4 +1,4 @@
-"""Diffusion transformers beyond DiT, PixArt, SD 3 and Flux: configs, and what they are run on.
+"""Diffusion networks beyond DiT, PixArt, SD 3, Flux: configs, and what they are run on.
 
 A case is its name, config, inputs for one item and the positions that the config leaves open.
 """
@@ -94,6 +94,48 @@ COUNTED: list[tuple[str, dict[str, Any]]] = [
         **Z_IMAGE, "all_patch_size": [2, 4], "all_f_patch_size": [1, 1], "qk_norm": False}),
 ]  # fmt: skip
 
+POINTS = {"block_out_channels": [32, 64], "sample_size": 16, "attention_head_dim": 16}
+DDPM = _of("UNet2DModel", {
+    **POINTS, "down_block_types": ["DownBlock2D", "AttnDownBlock2D"],
+    "up_block_types": ["AttnUpBlock2D", "UpBlock2D"]})  # fmt: skip
+THREE = {
+    "block_out_channels": [32, 64, 96], "sample_size": 16, "cross_attention_dim": 40,
+    "attention_head_dim": 4, "down_block_types": ["DownBlock2D", *["CrossAttnDownBlock2D"] * 2],
+}  # fmt: skip
+BACK = {"up_block_types": [*["CrossAttnUpBlock2D"] * 2, "UpBlock2D"]}
+# Stable Diffusion's x4 upscaler: low stages attend to the text twice, classes of noise
+UPSCALER = _of("UNet2DConditionModel", {
+    **THREE, **BACK, "in_channels": 7, "num_class_embeds": 10,
+    "only_cross_attention": [True, True, False]})  # fmt: skip
+# SSD-1B: an SDXL of which blocks were left out, more on the way up than down
+DISTILLED = _of("UNet2DConditionModel", {
+    **THREE, **BACK, "transformer_layers_per_block": [1, [2, 2], [3, 3]],
+    "reverse_transformer_layers_per_block": [[3, 3, 5], [2, 1, 1], 1],
+    "addition_embed_type": "text_time", "addition_time_embed_dim": 8,
+    "projection_class_embeddings_input_dim": 72})  # fmt: skip
+CONTROL = _of("ControlNetModel", {
+    **THREE, "conditioning_embedding_out_channels": [8, 16, 24]})  # fmt: skip
+COUNTED += [
+    ("DDPM", DDPM),
+    ("DDPM as it comes", {"_class_name": "UNet2DModel"}),
+    ("DDPM, one head, classes", {**DDPM, "attention_head_dim": None, "num_class_embeds": 10}),
+    ("DDPM, resized by residual blocks", {
+        **DDPM, "downsample_type": "resnet", "upsample_type": "resnet",
+        "down_block_types": ["AttnDownBlock2D"] * 2, "up_block_types": ["AttnUpBlock2D"] * 2,
+        "resnet_time_scale_shift": "scale_shift", "class_embed_type": "timestep"}),
+    ("DDPM, no attention in the middle", {**DDPM, "add_attention": False}),
+    ("upscaler", UPSCALER),
+    ("distilled", DISTILLED),
+    ("consistency: guided, without a middle", {
+        **UPSCALER, "time_cond_proj_dim": 24, "mid_block_type": None, "conv_in_kernel": 1}),
+    ("a class by a map, a text by a map", {
+        **UPSCALER, "class_embed_type": "projection", "only_cross_attention": False,
+        "projection_class_embeddings_input_dim": 12, "encoder_hid_dim": 24,
+        "mid_block_type": "UNetMidBlock2D", "time_embedding_dim": 80}),
+    ("ControlNet", CONTROL),
+    ("ControlNet as it comes", {"_class_name": "ControlNetModel"}),
+]  # fmt: skip
+
 Inputs = Callable[[], dict[str, Any]]
 
 
@@ -153,4 +195,13 @@ def cases() -> list[tuple[str, dict[str, Any], Inputs, dict[str, int]]]:
             "x": [torch.randn(16, 1, 16, 16)], "t": torch.zeros(1),
             "cap_feats": [torch.randn(TEXT, 40)]},
          {**known, "tokens": 64, "noise_refiner": 64}),
+        ("DDPM", DDPM, lambda: {"sample": torch.randn(1, 3, 16, 16), "timestep": 1}, {}),
+        ("upscaler", UPSCALER, lambda: text(
+            sample=torch.randn(1, 7, 16, 16), class_labels=torch.zeros(1, dtype=torch.long)),
+         known),
+        ("distilled", DISTILLED, lambda: text(
+            sample=torch.randn(1, 4, 16, 16), added_cond_kwargs={
+                "text_embeds": torch.randn(1, 24), "time_ids": torch.zeros(1, 6)}), known),
+        ("ControlNet", CONTROL, lambda: text(
+            sample=torch.randn(1, 4, 16, 16), controlnet_cond=torch.randn(1, 3, 64, 64)), known),
     ]  # fmt: skip

@@ -37,6 +37,7 @@ from chipshift.models.families import (
     sparse_blocks,
     speech,
     unet,
+    unet_kin,
     vision,
     vision_kin,
 )
@@ -271,6 +272,7 @@ DIFFUSERS: dict[str, Callable[[Fields], Model]] = {
     "ChromaTransformer2DModel": diffusion_joint.chroma,
     "CogVideoXTransformer3DModel": diffusion_joint.cogvideox,
     "CogView4Transformer2DModel": diffusion_joint.cogview4,
+    "ControlNetModel": unet_kin.controlnet,
     "DiTTransformer2DModel": diffusion.dit,
     "Flux2Transformer2DModel": diffusion_joint.flux2,
     "FluxTransformer2DModel": diffusion.flux,
@@ -284,6 +286,7 @@ DIFFUSERS: dict[str, Callable[[Fields], Model]] = {
     "SanaTransformer2DModel": diffusion_cross.sana,
     "Transformer2DModel": diffusion.dit,
     "UNet2DConditionModel": unet.unet,
+    "UNet2DModel": unet_kin.unet_2d,
     "WanTransformer3DModel": diffusion_cross.wan,
     "ZImageTransformer2DModel": diffusion_joint.z_image,
 }
