@@ -14,7 +14,7 @@ from dataclasses import replace
 from chipshift.compiled.stages import Over, Sums, gathered, over, scattered, summed, vector_summed
 from chipshift.compiled.step.config import Block, Config, table_rows
 from chipshift.compiled.step.remat_names import choice
-from chipshift.fabric.lowering import Laid, Slice, in_whole_tiles, narrower_than_a_tile
+from chipshift.fabric.lowering import Laid, Slice, in_whole_tiles
 
 WIDTH = {"float32": 4, "bfloat16": 2, "float16": 2}
 
@@ -109,7 +109,7 @@ def _in_one_move(
     n, k = where.devices, summed_over
     if not cfg.zero:
         both = over(cfg, ("dp", "fsdp", "ep", "cp"))
-        return summed(both, reduced) if on.sums_once(n, k) else {}
+        return summed(both, reduced) if both.slices == 1 and on.sums_once(n, k) else {}
     both = over(cfg, ("dp", *where.axis.split("+")))
     if k == 1 or both.slices > 1 or not on.scatters_at_once():
         return {}
@@ -198,8 +198,10 @@ def _layer(cfg: Config, block: Block, on: Slice | None) -> Sums:
     matrices = 3 if block.gated else 2
     *inner, out = _attention_matrices(cfg, block)
     apart = tp > 1 and cfg.sequence_parallel
-    for elements in _down_matrices(cfg, block):
-        _add(sums, _weights(cfg, elements, 2, on, in_matmul=not apart, apart=apart))
+    for rank in _latent_ranks(block):
+        laid = Laid(along=0 if in_whole_tiles(rank) else cfg.d_model)
+        more = _weights(cfg, cfg.d_model * rank, 2, on, in_matmul=not apart, apart=apart, laid=laid)
+        _add(sums, more)
     copies = block.kv_rank is None and block.kv_heads % tp > 0  # one head of all on each device
     latent = block.kv_rank is not None
     rows = (block.q_rank or cfg.d_model, block.kv_rank or cfg.d_model, cfg.d_model)
@@ -207,16 +209,17 @@ def _layer(cfg: Config, block: Block, on: Slice | None) -> Sums:
         used = 1 / block.kv_heads if copies and apart and not is_query else 1.0
         one_head = not latent and not is_query and block.kv_heads <= tp
         behind = "head" if one_head else ""
+        width = block.head_dim if is_query or not latent else _key_and_value_width(block)
         laid = Laid(heads=cut, behind_one=behind)
-        if not latent and narrower_than_a_tile(block.head_dim):
-            laid = Laid(along=cut, behind_one=behind)
+        if not in_whole_tiles(width):
+            laid = replace(laid, along=cut) if latent else Laid(along=cut, behind_one=behind)
         _add(sums, _weights(cfg, elements, 2, on, used=used, laid=laid))
         if used < 1:
             n = over(cfg, weight_axes(cfg, expert=False)).devices
             _add(sums, _summed(cfg, ("tp",), elements / n * WIDTH[cfg.reduce_dtype]))
     _add(sums, _weights(cfg, out, 2, on, laid=Laid(along=cfg.d_model, heads=cfg.d_model)))
     for width in [width / tp for width in (block.mlp_width, block.shared_width) if width]:
-        up = Laid(across=width, rows=cfg.d_model)
+        up = Laid(across=width, cut=cfg.d_model, rows=cfg.d_model)
         down = replace(up, along=cfg.d_model)
         for laid in (*[up] * (matrices - 1), down):
             _add(sums, _weights(cfg, cfg.d_model * width, 2, on, laid=laid))
@@ -258,12 +261,16 @@ def _summed(cfg: Config, axes: tuple[str, ...], held: float, *, vector: bool = F
     return (vector_summed if vector else summed)(over(cfg, axes), held)
 
 
-def _down_matrices(cfg: Config, block: Block) -> list[float]:
-    """Elements of latent attention's matrices into its latents, which tp does not cut."""
+def _latent_ranks(block: Block) -> list[int]:
+    """Columns of latent attention's matrices into its latents, which tp does not cut."""
     if block.kv_rank is None:
         return []
-    ranks = (block.q_rank or 0, block.kv_rank + block.rope_dim)
-    return [cfg.d_model * rank for rank in ranks if rank]
+    return [rank for rank in (block.q_rank, block.kv_rank + block.rope_dim) if rank]
+
+
+def _key_and_value_width(block: Block) -> int:
+    """What latent attention makes of the latent for each head."""
+    return block.head_dim - block.rope_dim + block.v_head_dim
 
 
 def _attention_matrices(cfg: Config, block: Block) -> list[float]:
@@ -272,7 +279,7 @@ def _attention_matrices(cfg: Config, block: Block) -> list[float]:
     out = H * block.v_head_dim * M / tp
     if block.kv_rank is not None:
         queries = block.q_rank or M
-        wide = block.head_dim - block.rope_dim + block.v_head_dim
+        wide = _key_and_value_width(block)
         return [queries * H * block.head_dim / tp, block.kv_rank * H * wide / tp, out]
     kv = tp if block.kv_heads % tp == 0 else 1  # fewer key heads than devices: whole on each
     keys = [M * block.kv_heads * width / kv for width in (block.head_dim, block.v_head_dim)]
@@ -365,7 +372,7 @@ def _outside(cfg: Config, on: Slice | None) -> Sums:
     tp = cfg.mesh[4]
     vocab = table_rows(cfg) / tp
     table, in_matmul = vocab * cfg.d_model, cfg.loss_chunks == 1
-    laid = Laid(across=vocab, along=cfg.d_model if cfg.tied else 0)
+    laid = Laid(across=vocab, cut=cfg.d_model, along=cfg.d_model if cfg.tied else 0)
     _add(sums, _weights(cfg, table, 1, on, in_matmul=in_matmul, laid=laid, outside=True))
     # The lookup's own gradient is in parts already, so that dp alone sums it, in compute dtype.
     narrow = replace(cfg, reduce_dtype=cfg.compute_dtype)

@@ -27,6 +27,7 @@ class Laid:
 
     Attributes:
         across: columns of a matrix that is scattered by the other dimension, 0 = no matrix.
+        cut: that other dimension, 0 where nothing goes by it.
         heads: width that is scattered of an array of three dimensions, one of them heads, else 0.
         rows: the same of a feed-forward's matrix, which a matmul scatters in padded parts, else 0.
         along: columns of one that is scattered by its last dimension, else 0.
@@ -35,6 +36,7 @@ class Laid:
     """
 
     across: float = 0.0
+    cut: float = 0.0
     heads: float = 0.0
     rows: float = 0.0
     along: float = 0.0
@@ -82,25 +84,31 @@ class Slice:
         ``summed``: devices over which the parts are summed then."""
         rule = rules()["scatter_in_matmul"]
         small = self.devices <= rule["not_up_to"].get(self.chip, 0)
-        whole = n >= rule["devices_below"] and n == self.devices
-        return summed == 1 and n >= rule["devices_from"] and not whole and not small
+        many = n >= rule["devices_below"] and (n == self.devices or self.chip in rule["any_group"])
+        return summed == 1 and n >= rule["devices_from"] and not many and not small
 
     def scatters_layout_by_sum(self, n: int, laid: Laid) -> bool:
         """Whether an array is scattered over ``n`` devices by an all-reduce because of how it lies
         in memory."""
         return self.layouts and (
-            self.columns_too_rough(n, laid.across)
+            self.columns_too_rough(n, laid.across, laid.cut)
             or self.pads_no_part(n, laid.rows)
             or self.parts_are_odd(n, laid.along)
             or (laid.behind_one != "" and self.scatters_behind_one(laid.behind_one))
         )
 
-    def columns_too_rough(self, n: int, columns: float) -> bool:
-        """Whether a matrix's columns do not come to pieces that are small enough."""
+    def columns_too_rough(self, n: int, columns: float, cut: float = 0.0) -> bool:
+        """Whether a matrix's columns do not come to pieces that are small enough. Columns that
+        fill no whole tiles are padded to them, but where the other dimension's parts do, by which
+        the matrix lies then: that counts in the same way, and by its own parts."""
         most = rules()["scatter_by_columns"]["most_tiles"].get(self.chip)
         if most is None or not columns or columns != int(columns):
             return False
         largest = next((tiles for devices, tiles in most if n <= devices), most[-1][1])
+        if cut and not in_whole_tiles(columns):
+            if in_whole_tiles(cut / n):
+                return rough(int(columns)) > int(largest) or self.parts_are_odd(n, cut)
+            columns = tiles_of(columns)
         return rough(int(columns)) > int(largest)
 
     def parts_are_odd(self, n: int, columns: float) -> bool:
@@ -163,6 +171,11 @@ def in_whole_tiles(columns: float) -> bool:
 def narrower_than_a_tile(head: float) -> bool:
     """Whether heads are so narrow that their matrices lie by the width that is scattered."""
     return head < int(rules()["scatter_odd_parts"]["tile"])
+
+
+def tiles_of(columns: float) -> int:
+    """Tiles that so many columns take."""
+    return -int(-columns // int(rules()["scatter_odd_parts"]["tile"]))
 
 
 def rough(columns: int) -> int:
