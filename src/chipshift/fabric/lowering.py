@@ -92,6 +92,7 @@ class Slice:
         in memory."""
         return self.layouts and (
             self.columns_too_rough(n, laid.across, laid.cut)
+            or self.halves_no_part(n, laid.heads)
             or self.pads_no_part(n, laid.rows)
             or self.parts_are_odd(n, laid.along)
             or (laid.behind_one != "" and self.scatters_behind_one(laid.behind_one))
@@ -121,6 +122,12 @@ class Slice:
         """Whether a device's part of an array fills no whole tiles of rows."""
         rule = rules()["scatter_ragged_heads"]
         return self.layouts and self.chip in rule["chips"] and width / n % rule["rows"] != 0
+
+    def halves_no_part(self, n: int, width: float) -> bool:
+        """Whether a device's part of an array of heads is an odd number of tiles of rows."""
+        rule = rules()["scatter_ragged_heads"]
+        tiles, rest = divmod(width / n, rule["rows"])
+        return self.chip in rule["odd"] and not rest and tiles % 2 == 1
 
     def pads_no_part(self, n: int, width: float) -> bool:
         """Whether a feed-forward's matrix in ragged parts is not padded where it is scattered
