@@ -29,7 +29,7 @@ from chipshift.compiled.hlo.collectives import read_collectives
 from chipshift.compiled.hlo.groups import MeshAxes
 from chipshift.compiled.hlo.module import parse as parse_program
 from chipshift.compiled.planned import delivered
-from chipshift.compiled.reading import in_step
+from chipshift.compiled.reading import asked_alone, in_step
 from chipshift.compiled.stages import AXES, Sums, in_turn
 from chipshift.fabric.lowering import slice_of
 
@@ -77,7 +77,8 @@ def read(folder: Path) -> list[Row]:
         request = request_of(parse(line))
         assert request.config is not None
         mesh = MeshAxes(AXES, request.config.mesh)
-        found = read_collectives(parse_program(texts[0].read_text("utf8")), mesh)
+        module = parse_program(texts[0].read_text("utf8"))
+        found = read_collectives(module, mesh, asked_alone(request))
         summed = by_axis(tuple(in_step(request, one) for one in found))
         rows.append({"id": line, "collectives": [kept(one) for one in summed]})
     return rows

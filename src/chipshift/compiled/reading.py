@@ -87,7 +87,8 @@ def read_text(
         write_kept(request, text)
     module = parse(text)
     mesh = MeshAxes(program.axes, program.sizes)
-    found = tuple(in_step(request, one) for one in read_collectives(module, mesh))
+    sent = read_collectives(module, mesh, asked_alone(request))
+    found = tuple(in_step(request, one) for one in sent)
     padded = arguments(module, program.arguments)
     made = results(module)
     cycles = read_cycles(module)
@@ -139,6 +140,12 @@ def memory(request: Request, compiled: Any) -> dict[str, int | None]:
     }
 
 
+def asked_alone(request: Request) -> tuple[str, ...]:
+    """Axes over which the built-in step scatters each sum by itself: over tp those of a shared
+    expert and of the routed ones, of latents and of the hidden state."""
+    return ("tp",) if request.config is not None else ()
+
+
 def in_step(request: Request, one: Collective) -> Collective:
     """A collective by what is known of the built-in step: transfers between slices by their mesh
     axis; all-to-alls that it does not write itself (which XLA names after another operation) as
@@ -158,8 +165,11 @@ def across_slices(request: Request, one: Collective) -> Collective:
     axis = "dp" if cfg.mesh[0] % cfg.slices == 0 else "fsdp"
     others = (cfg.slices - 1) / cfg.slices  # of a part that is scattered over the slices
     instead = tuple((kind, axis, sent * others) for kind, _, sent in one.instead)
-    sent = one.bytes * (others if one.kind == "reduce_scatter" else 1)
-    return replace(one, axis=axis, group=cfg.slices, bytes=sent, instead=instead)
+    share = others if one.kind == "reduce_scatter" else 1.0
+    sent, inserted = one.bytes * share, one.inserted * share
+    return replace(
+        one, axis=axis, group=cfg.slices, bytes=sent, inserted=inserted, instead=instead
+    )
 
 
 def _as_dict(one: Collective) -> dict[str, Any]:

@@ -6,6 +6,7 @@ import re
 from collections import defaultdict
 from dataclasses import replace
 
+from chipshift.compiled.hlo.added import Scatter, scattered_apart
 from chipshift.compiled.hlo.collective import Collective
 from chipshift.compiled.hlo.groups import MeshAxes, parse_groups, parse_pairs
 from chipshift.compiled.hlo.loops import multiplicities
@@ -13,6 +14,7 @@ from chipshift.compiled.hlo.module import Computation, Instruction, Module
 from chipshift.compiled.hlo.purpose import (
     gathered_for_a_part,
     in_place_of,
+    padded_between_slices,
     padded_bytes,
     part_between_slices,
     result,
@@ -42,12 +44,19 @@ _KERNEL = re.compile(r'custom_call_target="(tpu_custom_call|__)')
 """Pallas kernels, and cuBLAS's and cuDNN's."""
 
 
-def read_collectives(module: Module, mesh: MeshAxes) -> tuple[Collective, ...]:
-    """All collectives that move bytes between devices, in program order."""
+def read_collectives(
+    module: Module, mesh: MeshAxes, asked: tuple[str, ...] = ()
+) -> tuple[Collective, ...]:
+    """All collectives that move bytes between devices, in program order.
+
+    Args:
+        asked: axes over which the program itself asks for each scatter of what it then adds.
+    """
     times = multiplicities(module)
     started = _computed_beside(module)
     chains, again = _chains(module), _made_again(module)
     found: list[Collective] = []
+    scatters: list[Scatter] = []
     permutes: dict[str, list[tuple[Computation, Instruction, int]]] = defaultdict(list)
     for name, count in times.items():
         computation = module.computations.get(name)
@@ -58,6 +67,7 @@ def read_collectives(module: Module, mesh: MeshAxes) -> tuple[Collective, ...]:
             chain = _chain_of(instruction) if kind is not None else None
             if kind == "permute" and _in_a_matmul(module, computation, instruction):
                 permutes[instruction.op_name].append((computation, instruction, count))
+                scatters.append(Scatter(-1, computation, instruction))
             elif kind is not None and chain is not None:
                 members, beside = chains[chain]
                 if members[0][1] is instruction:  # the others are the same collective, going on
@@ -71,12 +81,21 @@ def read_collectives(module: Module, mesh: MeshAxes) -> tuple[Collective, ...]:
             elif kind is not None:
                 one = _collective(module, mesh, computation, instruction, kind, count, again)
                 one = replace(one, overlapped=one.overlapped or name in started)
+                alone = len(instruction.operands) == 1 and not set(one.axis.split("+")) & {*asked}
+                if one.group > 1 and alone and _scatters(one):
+                    scatters.append(Scatter(len(found), computation, instruction))
                 found += [one] if one.group > 1 else []
             elif instruction.opcode == "send" and _MEGASCALE.search(instruction.rest):
                 found.append(_megascale(module, computation, instruction, count))
+    found = scattered_apart(module, found, scatters)
     for ring in permutes.values():
         found += windowed(module, mesh, ring)
     return tuple(found)
+
+
+def _scatters(one: Collective) -> bool:
+    """Whether a collective is a scatter or an all-reduce of which a part is used."""
+    return one.kind == "reduce_scatter" or any(kind == "reduce_scatter" for kind, *_ in one.instead)
 
 
 def _computed_beside(module: Module) -> set[str]:
@@ -278,6 +297,8 @@ def _megascale(
     """A transfer between slices over the data-center network."""
     kind = _MEGASCALE.search(instruction.rest)
     sent = sum(s.bytes for s in instruction.shapes if s.dims)
+    padding = padded_between_slices(computation, instruction)
+    whole = sent - padding
     sums = kind is not None and kind.group(1) == "ALL_REDUCE"
     scatters = sums and part_between_slices(module, computation, instruction)
     target = _TARGET.search(instruction.rest)
@@ -292,6 +313,8 @@ def _megascale(
         False,
         instruction.op_name,
         module.source(instruction),
-        instead=(("reduce_scatter", "dcn", float(sent * count)),) if scatters else (),
-        spent=float(sent * count) if scatters else 0.0,
+        inserted=float(padding * count),
+        why="padding" if padding else "",
+        instead=(("reduce_scatter", "dcn", float(whole * count)),) if scatters else (),
+        spent=float(whole * count) if scatters else 0.0,
     )

@@ -61,6 +61,17 @@ def padded_bytes(computation: Computation, scattered: Instruction) -> float:
     return found
 
 
+def padded_between_slices(computation: Computation, send: Instruction) -> int:
+    """Bytes of whole tiles that a device hands over between slices beyond the array's own."""
+    made = computation.by_name.get(send.operands[0])
+    while made is not None and made.opcode in UNCHANGED:
+        made = computation.by_name.get(made.operands[0])
+    if made is None or 'target="ZeroCrop"' not in made.rest:
+        return 0
+    before = sum(shape.bytes for shape in result(computation, made.operands[0]))
+    return sum(shape.bytes for shape in made.shapes) - before
+
+
 def in_place_of(
     module: Module,
     mesh: MeshAxes,
