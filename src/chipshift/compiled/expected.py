@@ -159,14 +159,14 @@ def _replicated(
     if k == 1:
         return sums
     reduced = part * used * WIDTH[cfg.reduce_dtype]
-    laid = Laid() if laid is None else replace(laid, along=laid.along / n)
+    laid = Laid() if laid is None else replace(laid, along=laid.along / n, heads=laid.heads / n)
     if not cfg.zero:
         _add(sums, summed(where, reduced * (_once_a_step(cfg) if outside else 1.0), on, laid))
         return sums
     if looked_up or not (outside and _gathered_at_once(cfg, on)):
         _add(sums, _gathered_once(cfg, where, part, on))
     if used < 1 or (on is not None and where.in_stages):  # a part is summed before it is put back
-        _add(sums, summed(where, reduced, on, laid))
+        _add(sums, summed(where, reduced, on, laid, cut=True))
         return sums
     # dp's parts are cut last, out of those over the other axes, which in the mesh come after it.
     out_of_order = where.axis.startswith("dp+")

@@ -59,15 +59,22 @@ def over(cfg: Config, names: tuple[str, ...]) -> Over:
     return Over(axis, devices, inside + ("/part" if parts else ""), cfg.slices, across)
 
 
-def summed(where: Over, held: float, on: Slice | None = None, laid: Laid | None = None) -> Sums:
-    """An all-reduce of ``held`` bytes."""
+def summed(
+    where: Over,
+    held: float,
+    on: Slice | None = None,
+    laid: Laid | None = None,
+    cut: bool = False,
+) -> Sums:
+    """An all-reduce of ``held`` bytes; ``cut``: each device keeps its part of an optimizer, by
+    which the stage inside a slice goes."""
     n = where.devices_inside
     if where.slices == 1:
         return {("all_reduce", where.axis): 2 * held * (n - 1) / n} if n > 1 else {}
     sums: Sums = {("all_reduce", where.across): held / n}
     if n > 1:
         by_sum = on is not None and (
-            on.scatters_stage_by_sum(n) or (laid is not None and on.scatters_layout_by_sum(n, laid))
+            on.scatters_stage_by_sum(n) or (laid is not None and by_layout(on, n, laid, cut))
         )
         kind, times = ("all_reduce", 2) if by_sum else ("reduce_scatter", 1)
         sums[kind, where.inside] = times * held * (n - 1) / n
@@ -76,6 +83,11 @@ def summed(where: Over, held: float, on: Slice | None = None, laid: Laid | None 
         key = (kind, where.inside)
         sums[key] = sums.get(key, 0.0) + times * held * (n - 1) / n
     return sums
+
+
+def by_layout(on: Slice, n: int, laid: Laid, cut: bool) -> bool:
+    """Whether an array's layout makes the stage inside a slice an all-reduce."""
+    return on.scatters_layout_by_sum(n, laid) if cut else on.scatters_part_by_sum(n, laid)
 
 
 def vector_summed(where: Over, held: float) -> Sums:

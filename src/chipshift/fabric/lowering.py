@@ -98,6 +98,20 @@ class Slice:
             or (laid.behind_one != "" and self.scatters_behind_one(laid.behind_one))
         )
 
+    def scatters_part_by_sum(self, n: int, laid: Laid) -> bool:
+        """Whether the stage inside a slice of a sum over several is an all-reduce because of how
+        fsdp's part lies in memory: the stage goes by the array's first dimension."""
+        if self.chip not in rules()["scatter_first_dimension"]["chips"]:
+            return self.scatters_layout_by_sum(n, laid)
+        if not self.layouts:
+            return False
+        if not laid.along:
+            ragged = bool(laid.heads) and self.parts_are_ragged(n, laid.heads)
+            return ragged or self.columns_too_rough(n, laid.across, laid.cut)
+        if not laid.across or in_whole_tiles(laid.along):
+            return False
+        return not in_whole_tiles(laid.across / n) or self.parts_are_odd(n, laid.across)
+
     def columns_too_rough(self, n: int, columns: float, cut: float = 0.0) -> bool:
         """Whether a matrix's columns do not come to pieces that are small enough. Columns that
         fill no whole tiles are padded to them, but where the other dimension's parts do, by which
