@@ -167,9 +167,7 @@ def across_slices(request: Request, one: Collective) -> Collective:
     instead = tuple((kind, axis, sent * others) for kind, _, sent in one.instead)
     share = others if one.kind == "reduce_scatter" else 1.0
     sent, inserted = one.bytes * share, one.inserted * share
-    return replace(
-        one, axis=axis, group=cfg.slices, bytes=sent, inserted=inserted, instead=instead
-    )
+    return replace(one, axis=axis, group=cfg.slices, bytes=sent, inserted=inserted, instead=instead)
 
 
 def _as_dict(one: Collective) -> dict[str, Any]:

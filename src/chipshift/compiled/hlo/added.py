@@ -12,8 +12,7 @@ from dataclasses import dataclass, replace
 from chipshift.compiled.hlo.collective import Collective
 from chipshift.compiled.hlo.module import Computation, Instruction, Module
 from chipshift.compiled.hlo.purpose import DONES, STARTS, UNCHANGED
-
-SCATTERED_APART = "scattered apart"
+from chipshift.compiled.hlo.windowed import SCATTERED_APART
 
 DEPTH = 12
 """Instructions that are followed from a scatter to the sum that takes it."""
