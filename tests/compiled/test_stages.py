@@ -152,3 +152,16 @@ def test_a_sum_over_slices_of_which_each_device_keeps_an_eighth_does_a_scatters_
     assert spent["all_reduce", "dcn"] == (0, (("reduce_scatter", "dcn", 64),))
     assert spent["all_gather", "dp/part"] == (0, ())
     assert spent["reduce_scatter", "dp/part"] == (192, ())
+
+
+def test_tiles_padded_for_the_way_between_slices_are_inserted() -> None:
+    """Rows of 8 handed over as 16: of 128 B half are padding."""
+    text = program("  ROOT %y = bf16[16,8]{1,0} negate(%all)")
+    crop = 'custom-call(%cut), custom_call_target="ZeroCrop"'
+    text = text.replace("  %send =", f"  %whole = bf16[4,16]{{1,0}} {crop}\n  %send =")
+    text = text.replace("(bf16[4,8]{1,0}, u32[], token[]) send(%cut", SENT_WHOLE)
+    (sent,) = [one for one in read_collectives(parse(text), EIGHT) if one.axis == "dcn"]
+    assert (sent.bytes, sent.inserted, sent.why, sent.own) == (128, 64, "padding", 64)
+
+
+SENT_WHOLE = "(bf16[4,16]{1,0}, u32[], token[]) send(%whole"
