@@ -8,6 +8,7 @@ sent than was asked for.
 from __future__ import annotations
 
 from dataclasses import dataclass, replace
+from math import inf
 
 from chipshift.compiled.hlo.collective import Collective
 from chipshift.compiled.hlo.module import Computation, Instruction, Module
@@ -40,10 +41,11 @@ class Scatter:
 def scattered_apart(
     module: Module, found: list[Collective], scatters: list[Scatter]
 ) -> list[Collective]:
-    """``found``, of each sum of several scatters all but the first counted as inserted."""
+    """``found``, of each sum of several scatters all counted as inserted but that which sends the
+    most."""
     taken: set[Sum] = set()
     out = list(found)
-    for one in sorted(scatters, key=lambda s: s.at):
+    for one in sorted(scatters, key=lambda s: -found[s.at].bytes if s.at >= 0 else -inf):
         sums = _sums(module, one.computation, one.instruction, DEPTH)
         if one.at >= 0 and sums & taken and found[one.at].where.rpartition("/")[2] not in NAMED:
             again = found[one.at]
