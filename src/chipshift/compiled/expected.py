@@ -209,9 +209,9 @@ def _layer(cfg: Config, block: Block, on: Slice | None) -> Sums:
         used = 1 / block.kv_heads if copies and apart and not is_query else 1.0
         one_head = not latent and not is_query and block.kv_heads <= tp
         behind = "head" if one_head else ""
-        width = block.head_dim if is_query or not latent else _key_and_value_width(block)
+        head = block.head_dim if is_query or not latent else _key_and_value_width(block)
         laid = Laid(heads=cut, behind_one=behind)
-        if not in_whole_tiles(width):
+        if not in_whole_tiles(head):
             laid = replace(laid, along=cut) if latent else Laid(along=cut, behind_one=behind)
         _add(sums, _weights(cfg, elements, 2, on, used=used, laid=laid))
         if used < 1:
