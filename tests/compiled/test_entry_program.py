@@ -155,3 +155,44 @@ def test_what_the_users_code_raises_is_a_finding_with_its_line(
     (finding,) = built(body).findings
     assert (finding["file"], finding["line"]) == ("users_entry.py", line)
     assert finding["message"].startswith(said)
+
+
+@pytest.mark.parametrize(
+    "returned",
+    [
+        # jnp.ones is made here, by no device of the target
+        "(lambda w, x: bare(x @ w, P('data', 'model')) * jnp.ones(4)), (array(8, 4), array(8, 8))",
+        "product, (array(8, 4), array(8, 8)), P('data', 'model')",
+        "product, (array(8, 4), array(8, 8)), (P('data', 'model'), None)",
+        "product, (array(8, 4, sharding=P('data', 'model')), array(8, 8))",
+        "jax.jit(product, in_shardings=P('data', 'model')), (array(8, 4), array(8, 8))",
+    ],
+)
+def test_a_partition_spec_alone_names_axes_of_the_mesh(built: Any, returned: str) -> None:
+    """As under ``with jax.set_mesh(mesh)``, in which users run such a step."""
+    program = built(f"bare = jax.lax.with_sharding_constraint\nreturn {returned}")
+    assert program.failure is None
+    assert '[{"data"}, {"model"}]>' in program.lowered.as_text()
+
+
+def test_the_mesh_stands_in_the_context_of_the_users_code(built: Any) -> None:
+    """Flax and others write a constraint only where there is one, and else say nothing."""
+    asked = "assert jax.sharding.get_abstract_mesh().shape == {'data': 2, 'model': 2}\n"
+    step = "    return x @ w\n"
+    body = f"{asked}def step(w, x):\n    {asked}{step}return step, (array(8, 4), array(8, 8))"
+    assert built(body).failure is None
+
+
+def test_a_step_may_make_another_mesh_of_the_same_devices(built: Any) -> None:
+    """Of other axes, whose types jax.make_mesh takes to be explicit."""
+    other = "one = jax.make_mesh((4,), ('z',), devices=mesh.devices.flatten())\n"
+    body = f"{other}return product, (array(4, 4, sharding=NamedSharding(one, P())),) * 2"
+    assert built(body).failure is None
+
+
+def test_the_way_out_of_a_step_of_jax_is_written_in_jax(built: Any) -> None:
+    branch = "def step(x):\n    return x if x.sum() > 0 else -x\nreturn step, (array(8),)"
+    (finding,) = built(branch).findings
+    assert finding["rule"] == "data-dependent-branch" and "jax.lax.cond" in finding["instead"]
+    (finding,) = built("return {}['weights']").findings
+    assert "module(*inputs)" not in finding["instead"] and "jax.set_mesh" in finding["instead"]

@@ -5,6 +5,7 @@ from __future__ import annotations
 import inspect
 import re
 from collections.abc import Callable
+from contextlib import nullcontext
 from dataclasses import dataclass
 from typing import Any
 
@@ -17,6 +18,12 @@ _NO_AXIS = re.compile(r"Resource axis: (\S+) of .* is not found in mesh")
 _OTHER_MESH = ("Received incompatible devices", "Mesh for all inputs should be equal")
 """Of jax's refusals of arguments on different devices."""
 
+_NO_DEVICES = ("non-empty mesh in context", "context mesh cannot be empty")
+"""Of jax's refusals of a ``PartitionSpec`` where the mesh in the context must have devices."""
+
+_ANOTHER = ("should match the aval mesh", "cannot change the size of the mesh")
+"""Of jax's refusals of a mesh that the step makes itself beside the one in the context."""
+
 
 @dataclass(frozen=True)
 class Step:
@@ -24,6 +31,39 @@ class Step:
 
     function: Any
     arguments: tuple[Any, ...]
+
+
+def lowered_on(
+    request: Request, make_step: Callable[[Any], Any], mesh: Any
+) -> tuple[Step, Any, tuple[str, ...]]:
+    """A user's step, the same lowered for the mesh, and notes; in the context of that mesh, as
+    users enter it with ``jax.set_mesh``, so that a ``PartitionSpec`` names axes of it.
+
+    The mesh in the context has no devices at first: an array that the user's code makes itself is
+    then held here, not by a device of the target. What jax refuses so is tried with the devices,
+    and a step that makes a mesh of its own without one in the context.
+
+    Raises:
+        InputError: ``make_step`` takes or gives something else, or shards over other devices.
+        Exception: whatever the user's code raises.
+    """
+    import jax
+
+    def within(context: Any) -> tuple[Step, Any, tuple[str, ...]]:
+        with context:
+            step = step_of(request, make_step, mesh)
+            return (step, *lowered(request, step, mesh))
+
+    try:
+        return within(jax.sharding.use_abstract_mesh(mesh.abstract_mesh))
+    except (TypeError, RuntimeError, ValueError) as error:
+        if any(words in str(error) for words in _ANOTHER):
+            other: Any = nullcontext()
+        elif any(words in str(error) for words in _NO_DEVICES):
+            other = jax.set_mesh(mesh)
+        else:
+            raise
+    return within(other)
 
 
 def step_of(request: Request, make_step: Callable[[Any], Any], mesh: Any) -> Step:
@@ -58,7 +98,7 @@ def step_of(request: Request, make_step: Callable[[Any], Any], mesh: Any) -> Ste
             f"'{entry}': the function that it returns cannot be called with the abstract arguments "
             f"beside it ({len(arguments)}): {refused}"
         )
-    abstract = _abstract(entry, tuple(arguments), made[2] if len(made) == 3 else None)
+    abstract = _abstract(entry, tuple(arguments), made[2] if len(made) == 3 else None, mesh)
     return Step(function, abstract)
 
 
@@ -121,7 +161,9 @@ def _refused(function: Callable[..., Any], arguments: tuple[Any, ...]) -> str:
     return ""
 
 
-def _abstract(entry: str, arguments: tuple[Any, ...], shardings: Any) -> tuple[Any, ...]:
+def _abstract(
+    entry: str, arguments: tuple[Any, ...], shardings: Any, mesh: Any
+) -> tuple[Any, ...]:
     """The arguments without values, those of a machine at hand without their place; with the
     shardings of the third value, which may be a prefix of their tree."""
     import jax
@@ -130,7 +172,7 @@ def _abstract(entry: str, arguments: tuple[Any, ...], shardings: Any) -> tuple[A
         if not hasattr(leaf, "shape") or not hasattr(leaf, "dtype"):
             return leaf
         own = leaf.sharding if isinstance(leaf, jax.ShapeDtypeStruct) else None
-        return jax.ShapeDtypeStruct(leaf.shape, leaf.dtype, sharding=own)
+        return jax.ShapeDtypeStruct(leaf.shape, leaf.dtype, sharding=_on(mesh, own))
 
     abstract = jax.tree.map(bare, arguments)
     if shardings is None:
@@ -144,7 +186,20 @@ def _abstract(entry: str, arguments: tuple[Any, ...], shardings: Any) -> tuple[A
         ) from None
     leaves, tree = jax.tree.flatten(abstract)
     given = jax.tree.leaves(full, is_leaf=lambda leaf: leaf is None)
-    return tuple(tree.unflatten([_placed(*pair) for pair in zip(leaves, given, strict=True)]))
+    placed = [_placed(leaf, _on(mesh, one)) for leaf, one in zip(leaves, given, strict=True)]
+    return tuple(tree.unflatten(placed))
+
+
+def _on(mesh: Any, sharding: Any) -> Any:
+    """A sharding that names axes alone (a ``PartitionSpec``, or one of the mesh in the context,
+    which has no devices) on the mesh; any other as it is."""
+    from jax.sharding import AbstractMesh, NamedSharding, PartitionSpec
+
+    if isinstance(sharding, PartitionSpec):
+        return NamedSharding(mesh, sharding)
+    if isinstance(sharding, NamedSharding) and isinstance(sharding.mesh, AbstractMesh):
+        return NamedSharding(mesh, sharding.spec)
+    return sharding
 
 
 def _placed(leaf: Any, sharding: Any) -> Any:

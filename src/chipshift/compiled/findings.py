@@ -6,7 +6,7 @@ Rules are named as the audit's (docs/rules), which finds the same in code that i
 from __future__ import annotations
 
 import traceback
-from collections.abc import Iterable
+from collections.abc import Iterable, Iterator
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -16,13 +16,18 @@ from chipshift.compiled.hlo.module import TRACERS
 
 @dataclass(frozen=True)
 class Cause:
-    """An exception of the trace, recognised by its type's name and words in its text."""
+    """An exception of the trace, recognised by its type's name and words in its text.
+
+    Attributes:
+        instead: the way out in PyTorch. in_jax: in a step of JAX; "" for the same.
+    """
 
     types: tuple[str, ...]
     words: tuple[str, ...]
     rule: str
     message: str
     instead: str
+    in_jax: str = ""
 
 
 CAUSES = (
@@ -41,22 +46,26 @@ CAUSES = (
         ("TracerBoolConversionError",), (), "data-dependent-branch",
         "a Python branch on the value of a tensor",
         "torch.where or torch.cond, or decide from shapes and configuration instead",
+        "jnp.where or jax.lax.cond, or decide from shapes and configuration instead",
     ),
     Cause(
         ("ConcretizationTypeError",), ("shape bool[]",), "data-dependent-branch",
         "a Python branch on the value of a tensor",
         "torch.where or torch.cond, or decide from shapes and configuration instead",
+        "jnp.where or jax.lax.cond, or decide from shapes and configuration instead",
     ),
     Cause(
         ("NonConcreteBooleanIndexError",), (), "bool-mask-select",
         "a boolean mask picks rows, so the shape depends on data",
         "keep the full shape and mask with torch.where, or a fixed capacity",
+        "keep the full shape and mask with jnp.where, or a fixed capacity",
     ),
     Cause(
         ("ConcretizationTypeError", "TracerIntegerConversionError", "TracerArrayConversionError"),
         ("nonzero", "unique", "repeat", "size argument"), "data-dependent-shape",
         "a shape that depends on data",
         "a fixed size known before the step: pad, or bucket the lengths",
+        "a fixed size known before the step: size= of jnp.nonzero and jnp.unique, or pad",
     ),
     Cause(
         ("ConcretizationTypeError", "TracerIntegerConversionError", "TracerArrayConversionError"),
@@ -111,11 +120,24 @@ ELSE = (
 )
 """The way out of what no cause is known for."""
 
+ELSE_IN_JAX = (
+    "lower the step under jax.set_mesh(mesh) on virtual CPU devices first "
+    "(XLA_FLAGS=--xla_force_host_platform_device_count=8): what fails there too is the step's own"
+)
+"""The same for a step of JAX."""
 
-def finding(error: BaseException, folders: tuple[str, ...]) -> dict[str, Any]:
-    """What stopped the trace, at the innermost line of the user's own code."""
-    frames = traceback.extract_tb(error.__traceback__)
-    file, line = users_line(((f.filename, f.lineno) for f in reversed(frames)), folders)
+
+def finding(
+    error: BaseException, folders: tuple[str, ...], in_jax: bool = False
+) -> dict[str, Any]:
+    """What stopped the trace, at the innermost line of the user's own code.
+
+    Args:
+        in_jax: that code is a step of JAX, not a module of PyTorch.
+    """
+    file, line = users_line(raised_at(error), folders)
+    if file is None and error.__cause__ is not None:  # JAX lowers what was traced, and says whence
+        file, line = users_line(raised_at(error.__cause__), folders)
     name, text = type(error).__name__, str(error)
     cause = next((c for c in CAUSES if _matches(c, name, text)), None)
     first = text.strip().split("\n", 1)[0][:300]
@@ -125,8 +147,20 @@ def finding(error: BaseException, folders: tuple[str, ...]) -> dict[str, Any]:
         "file": file,
         "line": line,
         "message": f"{cause.message}: {first}" if cause else f"{name}: {first}",
-        "instead": cause.instead if cause else ELSE,
+        "instead": _way_out(cause, in_jax),
     }
+
+
+def raised_at(error: BaseException) -> Iterator[tuple[str, int | None]]:
+    """Files and lines that an exception came through, innermost first."""
+    for frame in reversed(traceback.extract_tb(error.__traceback__)):
+        yield frame.filename, frame.lineno
+
+
+def _way_out(cause: Cause | None, in_jax: bool) -> str:
+    if cause is None:
+        return ELSE_IN_JAX if in_jax else ELSE
+    return cause.in_jax if in_jax and cause.in_jax else cause.instead
 
 
 def _matches(cause: Cause, name: str, text: str) -> bool:

@@ -112,13 +112,12 @@ def _mesh(request: Request, devices: list[Any], default: str) -> Any:
 
 def _entry(request: Request, devices: list[Any]) -> Program:
     """A user's JAX step."""
-    from chipshift.compiled.entry_program import lowered, refuse_unknown_axis, step_of
+    from chipshift.compiled.entry_program import lowered_on, refuse_unknown_axis
 
     make_step = imported(request)
     mesh = _mesh(request, devices, "devices")
     try:
-        step = step_of(request, make_step, mesh)
-        found, notes = lowered(request, step, mesh)
+        step, found, notes = lowered_on(request, make_step, mesh)
     except InputError:
         raise
     except Exception as error:  # the user's code, whatever it raises
@@ -176,7 +175,7 @@ def _stopped(
     error: Exception, request: Request, before: tuple[dict[str, Any], ...] = ()
 ) -> Program:
     """No program: what stopped the trace of the user's code, and what was found before."""
-    return _without(finding(error, request.path), before)
+    return _without(finding(error, request.path, in_jax=request.kind == "entry"), before)
 
 
 def _without(found: dict[str, Any], before: tuple[dict[str, Any], ...]) -> Program:
