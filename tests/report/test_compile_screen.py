@@ -79,6 +79,16 @@ def test_where_no_rule_of_libtpus_is_known_its_column_goes_and_a_line_says_so() 
     assert "is not foretold" not in " ".join(known)
 
 
+def test_collectives_of_a_program_without_a_plan_stand_with_their_lines() -> None:
+    """A user's own step: nobody but its writer knows which were meant, and by the lines."""
+    lines = [{"file": "/elsewhere/train.py", "line": 8, "bytes_per_device_per_step": 6e6}]
+    none = {"expected_bytes_per_device_per_step": None, "planned": None, "sources": lines}
+    words = _table("time", _row(**none))
+    assert "by the plan" not in words[0] and "–" not in words[1].removesuffix("–")
+    assert words[2] == "    /elsewhere/train.py:8  6.00 MB"
+    assert not any("train.py" in line for line in _table("time", _row(sources=lines)))
+
+
 @pytest.mark.parametrize(
     ("peak", "said"),
     [

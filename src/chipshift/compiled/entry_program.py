@@ -161,9 +161,7 @@ def _refused(function: Callable[..., Any], arguments: tuple[Any, ...]) -> str:
     return ""
 
 
-def _abstract(
-    entry: str, arguments: tuple[Any, ...], shardings: Any, mesh: Any
-) -> tuple[Any, ...]:
+def _abstract(entry: str, arguments: tuple[Any, ...], shardings: Any, mesh: Any) -> tuple[Any, ...]:
     """The arguments without values, those of a machine at hand without their place; with the
     shardings of the third value, which may be a prefix of their tree."""
     import jax

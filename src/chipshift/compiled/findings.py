@@ -127,9 +127,7 @@ ELSE_IN_JAX = (
 """The same for a step of JAX."""
 
 
-def finding(
-    error: BaseException, folders: tuple[str, ...], in_jax: bool = False
-) -> dict[str, Any]:
+def finding(error: BaseException, folders: tuple[str, ...], in_jax: bool = False) -> dict[str, Any]:
     """What stopped the trace, at the innermost line of the user's own code.
 
     Args:

@@ -213,7 +213,8 @@ def _collectives(r: Report, width: int) -> Iterator[Line]:
     rows = r["collectives"]
     ruled = any(one.get("lowered_bytes_per_device_per_step") is not None for one in rows)
     libtpu = "by libtpu" if ruled else ""
-    heads = ("Collective", "axis", "times", "sent a step", "by the plan", libtpu, "overlapped")
+    by_plan = "by the plan" if any(one["planned"] is not None for one in rows) else ""
+    heads = ("Collective", "axis", "times", "sent a step", by_plan, libtpu, "overlapped")
     yield [Span(_columns(heads, width) + "  how" * (width >= ROOMY), "bold")]
     for one in rows[:ROWS]:
         wanted = one["expected_bytes_per_device_per_step"]
@@ -221,7 +222,7 @@ def _collectives(r: Report, width: int) -> Iterator[Line]:
         by_rule = "" if not ruled else "–" if ways is None else si(ways, "B")
         cells = (
             one["kind"], one["mesh_axis"], f"{one['count_per_step']:,}", si(one[SENT], "B"),
-            "–" if wanted is None else si(wanted, "B"), by_rule,
+            "" if not by_plan else "–" if wanted is None else si(wanted, "B"), by_rule,
             "–" if hidden is None else f"{hidden:.0%}",
         )  # fmt: skip
         row = _columns(cells, width)
@@ -230,6 +231,8 @@ def _collectives(r: Report, width: int) -> Iterator[Line]:
         yield [Span(row), Span(f"  {how}" if beside else "", "dim")]
         if not beside:  # an emitter and its strategy are longer than what is left
             yield from _dim(f"how: {how}", width)
+        if one["planned"] is None:  # a user's own program: whether it is wanted, its lines tell
+            yield from _by_line(one, width)
     yield from _untold(r, ruled, width)
     for one in rows:
         if one["planned"] is False:
@@ -289,6 +292,13 @@ def _unplanned(one: Mapping[str, Any], width: int) -> Iterator[Line]:
         Span("  unplanned: ", "yellow"),
         Span(cut(f"{si(more, 'B')} of {words}{instead}{origin}", width - 13)),
     ]
+    yield from _by_line(one, width)
+    if one.get("way_out"):
+        yield from indented(f"way out: {one['way_out']}", width, 4)
+
+
+def _by_line(one: Mapping[str, Any], width: int) -> Iterator[Line]:
+    """What a kind over an axis sends by the lines of the program that it comes from."""
     for source in one["sources"]:
         within = f" {source['function']}" if source.get("function") else ""
         where = place((source["file"], source["line"])) + within
@@ -296,8 +306,6 @@ def _unplanned(one: Mapping[str, Any], width: int) -> Iterator[Line]:
     rest = one[SENT] - sum(source[SENT] for source in one["sources"])
     if one["sources"] and rest > ROUNDING * one[SENT]:
         yield [Span(f"    other lines, or none known  {si(rest, 'B')}", "dim")]
-    if one.get("way_out"):
-        yield from indented(f"way out: {one['way_out']}", width, 4)
 
 
 def _padding(r: Report, width: int) -> Iterator[Line]:
