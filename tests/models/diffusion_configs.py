@@ -70,6 +70,12 @@ COUNTED: list[tuple[str, dict[str, Any]]] = [
     ("Sana", SANA),
     ("Sana, guided, in patches", {**SANA, "guidance_embeds": True, "patch_size": 2,
                                   "attention_bias": True}),
+    ("Sana Sprint", {**SANA, "guidance_embeds": True, "qk_norm": "rms_norm_across_heads"}),
+    ("PixArt under its first name", {
+        "_class_name": "Transformer2DModel", "norm_type": "ada_norm_single", "in_channels": 4,
+        "patch_size": 2, "sample_size": 64, "out_channels": 8, "caption_channels": 40,
+        "cross_attention_dim": 64, "attention_bias": True, **TWO,
+        "norm_elementwise_affine": False, "activation_fn": "gelu-approximate"}),
     ("HunyuanDiT", HUNYUAN_DIT),
     ("HunyuanDiT 1.2", {**HUNYUAN_DIT, "use_style_cond_and_image_meta_size": False,
                         "learn_sigma": False, "num_layers": 5}),

@@ -315,3 +315,40 @@ def test_an_adapters_folder_asks_for_its_model(tmp_path: Path) -> None:
     (tmp_path / "adapter_config.json").write_text(json.dumps(keys))
     with pytest.raises(InputError, match=r"holds an adapter: .* \(a/base\)"):
         read_config(tmp_path)
+
+
+@pytest.mark.parametrize(
+    "name", ["consolidated.safetensors", "model.fp16.safetensors", "model.bf16.safetensors"]
+)
+def test_files_under_other_names_are_read(tmp_path: Path, name: str) -> None:
+    (tmp_path / "config.json").write_text(json.dumps({**CONFIG, "vocab_size": 64}))
+    shard(tmp_path / name, {**LAYER, **ENDS, "lm_head.weight": [100, 8]})
+    # 100 rows of words and a head of their own, 8 of the last norm, one layer
+    assert params(read_config(tmp_path)) == 2 * 800 + 8 + BLOCK
+
+
+def test_an_index_of_a_variant_is_read(tmp_path: Path) -> None:
+    made = folder(tmp_path, {**LAYER, **ENDS}, vocab_size=64)
+    index = made / "model.safetensors.index.json"
+    index.rename(made / "model.safetensors.index.fp16.json")
+    assert params(read_config(made)) == 800 + 8 + BLOCK
+
+
+@pytest.mark.parametrize(
+    "name", ["pytorch_model.bin", "pytorch_model.bin.index.json", "consolidated.00.pth", "q4.gguf"]
+)
+def test_weights_that_are_not_opened_are_named(tmp_path: Path, name: str) -> None:
+    (tmp_path / "config.json").write_text(json.dumps(CONFIG))
+    (tmp_path / "training_args.bin").write_bytes(b"")
+    assert "checkpoint, not opened" not in dict(read_config(tmp_path).defaults)
+    (tmp_path / name).write_bytes(b"cos\nsystem\n(S'touch /tmp/x'\ntR.")
+    assert dict(read_config(tmp_path).defaults)["checkpoint, not opened"] == name
+
+
+def test_a_class_of_its_own_code_is_said() -> None:
+    own = {"AutoModelForCausalLM": "modeling.MyLlamaForCausalLM"}
+    kept = {**CONFIG, "architectures": ["LlamaForCausalLM"], "auto_map": own}
+    assert "own code" not in dict(read_config(kept).defaults)
+    changed = {**kept, "architectures": ["MyLlamaForCausalLM"]}
+    said = dict(read_config(changed).defaults)["own code"]
+    assert said == "MyLlamaForCausalLM, counted as llama"

@@ -20,7 +20,8 @@ from chipshift.jobs.settle import settle
 from chipshift.jobs.told_batch import FROM_BATCH, fitting_batch, nearest_batch, told_batch
 from chipshift.jobs.words import checked_word
 from chipshift.machines.machine import Machine
-from chipshift.models.checkpoint import OF_TENSORS
+from chipshift.models.checkpoint import OF_TENSORS, UNREAD
+from chipshift.models.hf import OWN_CODE
 from chipshift.units import DTYPE_BYTES
 
 PLAN_FIELDS = (
@@ -334,6 +335,14 @@ def _precision(draft: Draft) -> Stated[Precision]:
     return Assumed(precision, reasons[0] if reasons else "mixed-precision training's usual dtypes")
 
 
+SAID = {
+    OF_TENSORS: "the tensors beside the config have it, and were taken",
+    UNREAD: "its format is not read here: the model is its config's",
+    OWN_CODE: "code beside the config is never run: what it adds is not counted",
+}
+"""Why a model is as it is, by the entry of its ``defaults``."""
+
+
 def _assumptions(draft: Draft, *made: tuple[str, Stated[Any]]) -> list[tuple[str, str, str]]:
     """Every field that was assumed, as (what, value, why); dtypes of one reason in one entry."""
     shown: list[tuple[str, str, str]] = []
@@ -356,11 +365,9 @@ def _assumptions(draft: Draft, *made: tuple[str, Stated[Any]]) -> list[tuple[str
         if isinstance(stated, Assumed) and what not in draft.values:
             shown.append((what, str(stated.value), stated.why))
     left_open = dict(draft.get("model").defaults)
-    tensors = left_open.pop(OF_TENSORS, None)
-    if tensors is not None:
-        shown.append(
-            (OF_TENSORS, str(tensors), "the tensors beside the config have it, and were taken")
-        )
+    for what, why in SAID.items():
+        if what in left_open:
+            shown.append((what, str(left_open.pop(what)), why))
     if left_open:
         each = ", ".join(f"{key} {value}" for key, value in left_open.items())
         why = "its config leaves them to the reference implementation"

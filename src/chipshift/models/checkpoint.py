@@ -21,9 +21,20 @@ from chipshift.models.model import Model
 LARGEST_INDEX_BYTES = 64 * 1024 * 1024
 LARGEST_HEADER_BYTES = 100_000_000
 """The format's own limit on a header."""
-STEMS = ("model.safetensors", "diffusion_pytorch_model.safetensors")
-"""What transformers and diffusers call a checkpoint's file, and its index with ``INDEX`` behind."""
+STEMS = (
+    "model.safetensors",
+    "diffusion_pytorch_model.safetensors",
+    "consolidated.safetensors",
+)
+"""What transformers, diffusers and Mistral call a checkpoint; its index has ``INDEX`` behind."""
 INDEX = ".index.json"
+VARIANT = re.compile(
+    r"^(model|diffusion_pytorch_model)"
+    r"(\.[a-z]\w*\.safetensors|\.safetensors\.index\.[a-z]\w*\.json)$"
+)
+"""The same of a variant, such as ``fp16``."""
+UNOPENED = re.compile(r"\.(bin|pth?|ckpt|gguf|h5|msgpack)(\.index\.json)?$")
+"""Weights that are pickled, or of formats that are not read here."""
 SHARD = re.compile(r"-(\d{5})-of-(\d{5})\.safetensors$")
 
 EMBEDDING = re.compile(
@@ -38,6 +49,8 @@ NOT_PARAMETERS = re.compile(
 """Buffers and quantisation scales, which checkpoints carry and nobody trains."""
 OF_TENSORS = "checkpoint"
 """The entry of a model's ``defaults`` that says what its tensors have and its config has not."""
+UNREAD = "checkpoint, not opened"
+"""The entry that names weights beside a config that were not looked into."""
 PACKED = {"U8", "I8", "I16", "I32", "I64", "U16", "U32", "U64", "BOOL"}
 
 
@@ -66,8 +79,24 @@ class Checkpoint:
 
 def has_checkpoint(folder: Path) -> bool:
     """Whether the folder holds a safetensors index or file, or shards by themselves."""
-    known = any((folder / f"{stem}{end}").is_file() for stem in STEMS for end in ("", INDEX))
-    return known or bool(_shards(folder))
+    return bool(_stems(folder, INDEX) or _stems(folder, "") or _shards(folder))
+
+
+def unopened(folder: Path) -> str:
+    """The first of the folder's weights that are not read here; "" where it has none."""
+    named = sorted(path.name for path in folder.iterdir() if UNOPENED.search(path.name))
+    weights = [n for n in named if n.startswith(WEIGHTS) or n.endswith((".gguf", ".index.json"))]
+    return next(iter(weights), "")
+
+
+WEIGHTS = ("pytorch_model", "diffusion_pytorch_model", "consolidated", "tf_model", "flax_model")
+
+
+def _stems(folder: Path, end: str) -> list[str]:
+    """Files or, by their ``end``, indices of a whole checkpoint, the usual one before variants."""
+    usual = [f"{stem}{end}" for stem in STEMS if (folder / f"{stem}{end}").is_file()]
+    named = sorted(path.name for path in folder.iterdir() if VARIANT.match(path.name))
+    return usual + [name for name in named if name.endswith(".json") == bool(end)]
 
 
 def _shards(folder: Path) -> list[str]:
@@ -85,10 +114,10 @@ def read_checkpoint(folder: Path) -> Checkpoint:
         InputError: an index or a header cannot be read, is not of the format, is above its
             limit, or names a file outside the folder.
     """
-    index = next((path for stem in STEMS if (path := folder / f"{stem}{INDEX}").is_file()), None)
-    if index is None:
-        single = next((stem for stem in STEMS if (folder / stem).is_file()), None)
-        return _together(folder, [single] if single else _shards(folder))
+    indices = _stems(folder, INDEX)
+    if not indices:
+        return _together(folder, _stems(folder, "")[:1] or _shards(folder))
+    index = folder / indices[0]
     weight_map = _object(index, _read(index, LARGEST_INDEX_BYTES)).get("weight_map")
     if not isinstance(weight_map, dict) or not all(
         isinstance(k, str) and isinstance(v, str) for k, v in weight_map.items()

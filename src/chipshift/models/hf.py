@@ -15,12 +15,14 @@ from chipshift.errors import InputError, nearest
 from chipshift.models.architectures import CLASS_OVER_TYPE, CLASSES, DIFFUSERS, FAMILIES
 from chipshift.models.checkpoint import (
     OF_TENSORS,
+    UNREAD,
     Checkpoint,
     corrected,
     has_checkpoint,
     keys_of_tensors,
     read_checkpoint,
     unexplained,
+    unopened,
 )
 from chipshift.models.fields import Fields, lines_in
 from chipshift.models.heads import headed
@@ -74,9 +76,13 @@ def read_config(
     fields = Fields(file, values, line_of=at)
     model = _whole(fields)
     fields.refuse_slips()
-    if not isinstance(source, Mapping) and os.path.isdir(source) and has_checkpoint(path.parent):
-        model = _by_tensors(model, fields, read_checkpoint(path.parent))
-    defaults = (*dict(fields.defaults).items(), *model.defaults)
+    said = _own_code(fields)
+    if not isinstance(source, Mapping) and os.path.isdir(source):
+        if has_checkpoint(path.parent):
+            model = _by_tensors(model, fields, read_checkpoint(path.parent))
+        elif name_of_weights := unopened(path.parent):
+            said.append((UNREAD, name_of_weights))
+    defaults = (*dict(fields.defaults).items(), *model.defaults, *said)
     return replace(model, name=called or "model", defaults=defaults)
 
 
@@ -86,6 +92,23 @@ def _whole(fields: Fields) -> Model:
     model = read(fields)
     alone = not model.towers and read.__module__.rsplit(".", 1)[-1] not in ("encoder", "seq2seq")
     return headed(model, fields, alone)
+
+
+OWN_CODE = "own code"
+"""The entry of a model's ``defaults`` that names a class which comes with the checkpoint."""
+
+
+def _own_code(fields: Fields) -> list[tuple[str, object]]:
+    """A class of the checkpoint's own code that is not what its model type is read as."""
+    own, named = fields.values.get("auto_map"), fields.values.get("architectures")
+    if not isinstance(own, Mapping) or not isinstance(named, list) or not named:
+        return []
+    builds = any(str(key).startswith("AutoModel") for key in own)
+    read = FAMILIES.get(_kind(fields.values))
+    known = FAMILIES.get(_model_type(named[0]))
+    if not builds or read is None or read is known or read.__module__.endswith("own_code"):
+        return []
+    return [(OWN_CODE, f"{str(named[0])[:80]}, counted as {_kind(fields.values)}")]
 
 
 def _given(values: Mapping[str, Any]) -> dict[str, Any]:
@@ -177,9 +200,9 @@ def _model_type(name: object) -> str:
     """The model type that a class's name spells: ``Qwen2MoeForCausalLM`` is qwen2_moe."""
     if not isinstance(name, str):
         return ""
-    bare = re.sub(r"(For[A-Z]\w*|LMHeadModel|Model)$", "", name).lower()
-    spelt = {kind.replace("_", ""): kind for kind in FAMILIES}
-    return CLASSES.get(name) or spelt.get(bare, "")
+    bare = re.sub(r"(For[A-Z]\w*|LMHeadModel|Model)$", "", name)
+    spelt = {re.sub("[_-]", "", kind).lower(): kind for kind in FAMILIES}
+    return CLASSES.get(name) or spelt.get(bare.replace("_", "").lower(), "")
 
 
 def _config_path(path: Path) -> Path:

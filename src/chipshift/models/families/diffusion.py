@@ -69,6 +69,13 @@ def image_model(
     )
 
 
+def transformer_2d(c: Fields) -> Model:
+    """DiT or PixArt under the name that both had before they had classes of their own."""
+    kinds = ("ada_norm_zero", "ada_norm_single")
+    kind = c.text("norm_type", default=kinds[0], choices=kinds)
+    return pixart(c) if kind == kinds[1] else dit(c)
+
+
 def dit(c: Fields) -> Model:
     """DiT: each block embeds time and class itself and modulates by them."""
     c.text("norm_type", default="ada_norm_zero", choices=("ada_norm_zero",))

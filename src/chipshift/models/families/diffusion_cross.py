@@ -112,20 +112,23 @@ def sana(c: Fields) -> Model:
     channels = c.count("in_channels", default=32)
     patch = c.count("patch_size", default=1, most=10_000)
     count = (c.count("sample_size", default=32) // patch) ** 2
+    normed = 0
     if c.has("qk_norm"):
-        raise c.wrong("qk_norm", "null: Sana with it is not counted here")
+        c.text("qk_norm", choices=("rms_norm_across_heads",))
+        normed = 2
     biased = c.flag("attention_bias", default=False)
     inner = int(c.number("mlp_ratio", default=2.5) * width)
     far = c.count("num_cross_attention_heads", default=20, most=100_000)
     far_dim = c.count("cross_attention_head_dim", default=112, most=1_000_000)
     reads = c.count("cross_attention_dim", default=2240)
-    cross = attention(width, far, head_dim=far_dim)
+    cross = attention(width, far, head_dim=far_dim, norm_params=normed * far * far_dim)
     # keys with values and a row of ones, then queries with what they made: linear in the tokens
     mixing = 4 * count * heads * head_dim * (head_dim + 1)
     block = Layer(
         None,
         None,
-        2 * width if c.flag("norm_elementwise_affine", default=False) else 0,
+        normed * heads * head_dim
+        + (2 * width if c.flag("norm_elementwise_affine", default=False) else 0),
         cross=_reading(cross, width, reads),
         projections=(
             *(linear("qkv", width, width, bias=biased),) * 3,
