@@ -224,7 +224,7 @@ def put_machine(draft: Draft, launch: Launch, world: Field | None = None) -> Non
     if nodes is None and total is None and each is not None:
         standalone = "standalone" in options or not any("rdzv" in o for o in options)
         standalone = standalone or _at_home(options)
-        if standalone and "nproc" in "".join(options):
+        if (standalone and "nproc" in "".join(options)) or _deepspeed_alone(launch):
             draft.assume("nodes", 1, "the launcher's default of one node")
     if nodes is None and _one_task(options) and each is not None and not world:
         draft.assume("nodes", 1, "one task takes one node")
@@ -239,6 +239,21 @@ def put_machine(draft: Draft, launch: Launch, world: Field | None = None) -> Non
         draft.understood.append(
             Understood("gres or constraint", value.shown, draft.file, value.line, f"chip {chip}")
         )
+
+
+def _deepspeed_alone(launch: Launch) -> bool:
+    """``deepspeed --num_gpus 8`` without hosts, ranks or a scheduler: the local machine alone.
+
+    Source: DeepSpeed, "Resource Configuration (single-node)", 2026; a /job/hostfile of the machine's
+    own would say otherwise.
+    """
+    several = {"hostfile", "H", "node_rank", "no_ssh", "include", "i", SLURM} & launch.options.keys()
+    starts = any(
+        word.plain.rsplit("/", 1)[-1] == "deepspeed"
+        for command in launch.found.commands
+        for word in command.words[:1]
+    )
+    return starts and not several
 
 
 def _at_home(options: Mapping[str, Field]) -> bool:

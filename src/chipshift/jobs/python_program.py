@@ -168,7 +168,8 @@ def _updates(nodes: list[ast.AST], start: Module) -> dict[str, Any]:
     found: dict[str, Any] = {}
     for name, setting in told.items():
         base, _, key = name.rpartition(".")
-        if base in start.parsed and key in start.arguments:
+        known = key in start.arguments or not isinstance(setting.value, Unknown)
+        if base in start.parsed and known:
             found[key] = setting.value
     for node in nodes:
         if isinstance(node, ast.Call) and dotted(node.func).endswith(".update"):

@@ -19,6 +19,7 @@ from chipshift.jobs.python_values import Variable as Variable
 from chipshift.jobs.python_values import argument_read as argument_read
 from chipshift.jobs.python_values import dotted as dotted
 from chipshift.jobs.python_values import evaluate as evaluate
+from chipshift.jobs.python_values import passed_whole as passed_whole
 from chipshift.jobs.settings import Setting
 from chipshift.jobs.source import Source
 
@@ -305,11 +306,19 @@ def _assignment(node: ast.Assign | ast.AnnAssign, module: Module, file: str) -> 
                 if isinstance(name, ast.Name):
                     module.constants[name.id] = Setting(evaluate(part, module), file, node.lineno)
             continue
-        path = dotted(target)
+        path = dotted(target) or _entry_set(target, module)
         if "." in path:
             module.attributes[path] = Setting(value, file, node.lineno)
         elif path:
             module.constants[path] = Setting(value, file, node.lineno)
+
+
+def _entry_set(target: ast.AST, module: Module) -> str:
+    """``data.steps`` of ``data["steps"] = ...``, where data is a file of settings."""
+    if not isinstance(target, ast.Subscript) or not isinstance(target.slice, ast.Constant):
+        return ""
+    base = dotted(target.value)
+    return f"{base}.{target.slice.value}" if base in module.parsed else ""
 
 
 def _chained(node: ast.AST) -> str:
@@ -333,18 +342,30 @@ def _call(node: ast.Call, module: Module, file: str) -> None:
         return
     keywords: dict[str, Setting] = {}
     reads: dict[str, tuple[str, ...]] = {}
+    splats: list[str] = []
     for keyword in node.keywords:
+        if keyword.arg is None:  # **settings
+            for k, v in passed_whole(keyword.value, module).items():
+                if k.startswith("**"):
+                    splats.append(k)
+                else:
+                    keywords[k] = Setting(v, file, keyword.value.lineno)
+            continue
         value = evaluate(keyword.value, module)
-        if keyword.arg is not None:
-            keywords[keyword.arg] = Setting(value, file, keyword.value.lineno)
-            if module.started:
-                told = (argument_read(one, module) for one in ast.walk(keyword.value))
-                reads[keyword.arg] = tuple(name for name in told if name)
-        elif isinstance(value, dict):  # **settings
-            keywords.update(
-                {str(k): Setting(v, file, keyword.value.lineno) for k, v in value.items()}
-            )
+        keywords[keyword.arg] = Setting(value, file, keyword.value.lineno)
+        if module.started:
+            told = (argument_read(one, module) for one in ast.walk(keyword.value))
+            reads[keyword.arg] = tuple(name for name in told if name)
     arguments = tuple(evaluate(one, module) for one in node.args)
     module.calls.append(
-        Call(name, keywords, arguments, node.lineno, node.end_lineno or node.lineno, reads, file)
+        Call(
+            name,
+            keywords,
+            arguments,
+            node.lineno,
+            node.end_lineno or node.lineno,
+            reads,
+            file,
+            tuple(splats),
+        )
     )

@@ -12,11 +12,13 @@ from dataclasses import dataclass, field
 from typing import Any
 
 from chipshift.jobs.dtypes import dtype_of
+from chipshift.jobs.python_operators import LONGEST_TEXT, binary, compared, is_text, unary
+from chipshift.jobs.python_operators import Absent as Absent
+from chipshift.jobs.python_operators import Unknown as Unknown
+from chipshift.jobs.python_operators import Variable as Variable
 from chipshift.jobs.settings import Setting
 
 DEEPEST = 40
-LONGEST_TEXT = 1_000
-"""Of a string that a script joins from parts; none that names something is longer."""
 PARSED = (
     *("args", "hparams", "opt", "opts", "flags", "FLAGS", "config", "cfg", "self.args"),
     *(
@@ -41,32 +43,13 @@ _HELPER = re.compile(r"_?(?:get_?|read_?)?env(?:_(?:int|float|str|bool|or|or_def
 """What scripts call their own function of a variable and its default: ``env("LAYERS", 8)``."""
 
 
-class Unknown(str):
-    """Source text of an expression that only a run could tell."""
-
-    @property
-    def names(self) -> tuple[str, ...]:
-        return (str(self),)
-
-
-class Absent(Unknown):
-    """An argument that a command line may give and that is None where it does not."""
-
-
-class Variable(Unknown):
-    """``$NAME``: a variable of the environment that has no default and that nothing sets."""
-
-    @property
-    def names(self) -> tuple[str, ...]:
-        return (self.removeprefix("$"),)
-
-
 @dataclass(frozen=True)
 class Call:
     """A call: dotted name of what is called, keyword arguments, positional ones, lines.
 
     Attributes:
         reads: of each keyword, the program's own arguments that stand in its value.
+        splats: what ``**x`` passes that only a run could tell.
     """
 
     name: str
@@ -76,6 +59,7 @@ class Call:
     end: int
     reads: dict[str, tuple[str, ...]] = field(default_factory=dict)
     file: str = ""
+    splats: tuple[str, ...] = ()
 
 
 @dataclass
@@ -138,29 +122,33 @@ def evaluate(node: ast.AST, module: Module, depth: int = 0) -> Any:
         base, _, last = name.rpartition(".")
         if known is None and (key := argument_read(node, module)):
             return module.arguments[key]
+        if known is None and (held := _held_under(node, module)) is not None:
+            return held
         if known is None and base in PARSED:
             known = module.constants.get(last)
         return known.value if known is not None else Unknown(name or "...")
     if isinstance(node, (ast.List, ast.Tuple)):
         return [evaluate(one, module, depth + 1) for one in node.elts]
     if isinstance(node, ast.Dict):
-        return {
-            str(evaluate(key, module, depth + 1)): evaluate(value, module, depth + 1)
-            for key, value in zip(node.keys, node.values, strict=True)
-            if key is not None
-        }
+        table: dict[str, Any] = {}
+        for key, value in zip(node.keys, node.values, strict=True):
+            if key is None:
+                table |= passed_whole(value, module, depth + 1)
+            else:
+                table[str(evaluate(key, module, depth + 1))] = evaluate(value, module, depth + 1)
+        return table
     if isinstance(node, ast.UnaryOp):
-        return _unary(node, evaluate(node.operand, module, depth + 1))
+        return unary(node, evaluate(node.operand, module, depth + 1))
     if isinstance(node, ast.BoolOp):
         return _joined(node, module, depth)
     if isinstance(node, ast.Subscript):
         return _entry(node, module, depth)
     if isinstance(node, ast.Compare) and len(node.ops) == 1:
         left = evaluate(node.left, module, depth + 1)
-        return _compared(node.ops[0], left, evaluate(node.comparators[0], module, depth + 1))
+        return compared(node.ops[0], left, evaluate(node.comparators[0], module, depth + 1))
     if isinstance(node, ast.BinOp):
         left = evaluate(node.left, module, depth + 1)
-        return _binary(node, left, evaluate(node.right, module, depth + 1))
+        return binary(node, left, evaluate(node.right, module, depth + 1))
     if isinstance(node, ast.IfExp):
         test = evaluate(node.test, module, depth + 1)
         if not isinstance(test, Unknown):
@@ -182,6 +170,17 @@ def evaluate(node: ast.AST, module: Module, depth: int = 0) -> Any:
 
 def argument_read(node: ast.AST, module: Module) -> str:
     """The argument that ``args.x``, ``cfg["train"]["x"]`` or ``cfg.get("x")`` is, or ""."""
+    keys = _keys_read(node, module)
+    whole = ".".join(keys)
+    if whole in module.arguments:
+        return whole
+    if keys and keys[0] in module.arguments:
+        return keys[0]
+    return _of_chosen_table(whole, module) if keys else ""
+
+
+def _keys_read(node: ast.AST, module: Module) -> list[str]:
+    """``["train", "x"]`` of ``cfg["train"]["x"]``; none of what is no outcome of the arguments."""
     keys: list[str] = []
     while len(keys) < DEEPEST:
         if isinstance(node, ast.Attribute):
@@ -198,14 +197,65 @@ def argument_read(node: ast.AST, module: Module) -> str:
         else:
             break
     base = dotted(node)
-    if not keys or not base or not (base in PARSED or base in module.parsed):
-        return ""
-    whole = ".".join(reversed(keys))
-    if whole in module.arguments:
-        return whole
-    if keys[0] in module.arguments:
-        return keys[0]
-    return _of_chosen_table(whole, module)
+    known = bool(base) and (base in PARSED or base in module.parsed)
+    return keys[::-1] if known else []
+
+
+_AS_TABLE = re.compile(r"(?:^|\.)(?:vars|asdict|dict|to_container|to_dict)$")
+"""Functions that give a namespace, a data class or a configuration as a table."""
+
+
+def passed_whole(node: ast.AST, module: Module, depth: int = 0) -> dict[str, Any]:
+    """The table that ``**node`` passes; one entry ``**text`` where only a run could tell it.
+
+    A command's own pairs (``--training-args lr=1e-4 bf16=true``) are a table too.
+    """
+    while isinstance(node, ast.Call) and node.args and _AS_TABLE.search(dotted(node.func)):
+        node = node.args[0]
+    value = evaluate(node, module, depth)
+    if isinstance(value, list) and all(is_text(one) and "=" in one for one in value):
+        return {one.partition("=")[0]: plain_text(one.partition("=")[2]) for one in value}
+    if is_text(value) and re.fullmatch(r"\w+=\S+", value):
+        return {value.partition("=")[0]: plain_text(value.partition("=")[2])}
+    if isinstance(value, dict):
+        return value
+    base = dotted(node)
+    if base in module.parsed and module.started:  # all that the program is given
+        return _nested(module.arguments, "")
+    return {f"**{_source(node)}": _source(node)}
+
+
+def plain_text(text: str) -> Any:
+    """A word of a command as the number, switch or text that it is."""
+    if text in ("True", "true", "False", "false"):
+        return text.lower() == "true"
+    for kind in (int, float):
+        try:
+            return kind(text)
+        except ValueError:
+            continue
+    return text
+
+
+def _held_under(node: ast.AST, module: Module) -> dict[str, Any] | None:
+    """The table of a file of settings that ``cfg["train"]`` is; None where it is none."""
+    keys = _keys_read(node, module)
+    return (_nested(module.arguments, ".".join(keys) + ".") or None) if keys else None
+
+
+def _nested(flat: dict[str, Any], under: str) -> dict[str, Any]:
+    """Dotted keys as tables in one another, of those that begin so."""
+    found: dict[str, Any] = {}
+    for key, value in flat.items():
+        if not key.startswith(under) or isinstance(value, Unknown):
+            continue
+        *path, last = key[len(under) :].split(".")
+        table = found
+        for part in path[:DEEPEST]:
+            inner = table.setdefault(part, {})
+            table = inner if isinstance(inner, dict) else {}
+        table[last] = value
+    return found
 
 
 def _of_chosen_table(key: str, module: Module) -> str:
@@ -249,9 +299,11 @@ def _known_call(node: ast.Call, module: Module, depth: int) -> Any:
         return Variable(f"${node.args[0].value!s}")
     if key := argument_read(node, module):
         return module.arguments[key]
+    if _gets(node) and (held := _held_under(node, module)) is not None:
+        return held
     if _gets(node) and len(node.args) == 2 and _table_read(node, module):
         return evaluate(node.args[1], module, depth + 1)
-    if name in ("torch.cuda.is_available", "torch.cuda.is_bf16_supported"):
+    if _OF_CHIP.search(name):
         return True
     if name == "torch.cuda.get_device_capability":
         return list(HOPPER)
@@ -289,6 +341,10 @@ def _attribute_named(node: ast.Call, module: Module, depth: int) -> Any:
     return None
 
 
+_OF_CHIP = re.compile(
+    r"cuda\.is_available$|(?:^|\.)is_(?:bf16|bfloat16)_supported$|is_torch_bf16(?:_gpu)?_available$"
+)
+"""What a program asks of the chip, which an H100 answers with yes."""
 HOPPER = (9, 0)
 """Compute capability of an H100, for what a program asks of the chip (bf16 from 8.0 on)."""
 _OF_TEXT = {"lower", "upper", "strip", "startswith", "endswith"}
@@ -298,7 +354,7 @@ def _of_text(node: ast.Call, method: ast.Attribute, module: Module, depth: int) 
     """``name.lower()``, ``name.startswith("Llama")`` of a text that is known."""
     text = evaluate(method.value, module, depth + 1)
     asked = [evaluate(one, module, depth + 1) for one in node.args]
-    if not _text(text) or not all(_text(one) for one in asked) or len(asked) > 1:
+    if not is_text(text) or not all(is_text(one) for one in asked) or len(asked) > 1:
         return Unknown(f"{method.attr}()")
     return getattr(str(text), method.attr)(*asked)
 
@@ -308,9 +364,9 @@ def _chosen(node: ast.Call, name: str, module: Module, depth: int) -> Any:
     is chosen cannot be told.
     """
     values = [evaluate(one, module, depth + 1) for one in node.args]
-    if name in ("importlib.import_module", "import_module") and _text(values[:1] and values[0]):
+    if name in ("importlib.import_module", "import_module") and is_text(values[:1] and values[0]):
         return Unknown(values[0])
-    if name == "getattr" and len(values) in (2, 3) and _text(values[1]):
+    if name == "getattr" and len(values) in (2, 3) and is_text(values[1]):
         return Unknown(f"{values[0]}.{values[1]}") if isinstance(values[0], Unknown) else None
     if isinstance(node.func, ast.Attribute) and node.func.attr == "get" and values:
         table = evaluate(node.func.value, module, depth + 1)
@@ -338,6 +394,8 @@ def _entry(node: ast.Subscript, module: Module, depth: int) -> Any:
         return Variable(f"${node.slice.value!s}")
     if argument := argument_read(node, module):
         return module.arguments[argument]
+    if (held := _held_under(node, module)) is not None:
+        return held
     table, key = (evaluate(one, module, depth + 1) for one in (node.value, node.slice))
     if not isinstance(key, Unknown):
         if isinstance(table, dict) and str(key) in table:
@@ -345,80 +403,3 @@ def _entry(node: ast.Subscript, module: Module, depth: int) -> Any:
         if isinstance(table, list) and type(key) is int and -len(table) <= key < len(table):
             return table[key]
     return _source(node)
-
-
-def _unary(node: ast.UnaryOp, value: Any) -> Any:
-    if isinstance(node.op, ast.Not) and isinstance(value, Absent):
-        return True
-    if isinstance(node.op, ast.Not) and not isinstance(value, Unknown):
-        return not value
-    if isinstance(node.op, ast.USub) and isinstance(value, (int, float)):
-        return -value
-    return value
-
-
-def _binary(node: ast.BinOp, left: Any, right: Any) -> Any:
-    if isinstance(node.op, ast.Add) and _text(left) and _text(right):
-        return (left + right)[:LONGEST_TEXT]
-    if not _number(left) or not _number(right):
-        return Unknown("...")
-    try:
-        if isinstance(node.op, ast.Add):
-            value = left + right
-        elif isinstance(node.op, ast.Sub):
-            value = left - right
-        elif isinstance(node.op, ast.Mult):
-            value = left * right
-        elif isinstance(node.op, ast.Div):
-            value = left / right
-        elif isinstance(node.op, ast.FloorDiv):
-            value = left // right
-        elif isinstance(node.op, ast.Mod):
-            value = left % right
-        elif isinstance(node.op, ast.Pow) and abs(right) <= 64 and abs(left) <= 2**20:
-            value = left**right
-        else:
-            return Unknown("...")
-    except (ArithmeticError, ValueError):
-        return Unknown("...")
-    return value if isinstance(value, (int, float)) and _bounded(value) else Unknown("...")
-
-
-def _compared(operator: ast.cmpop, left: Any, right: Any) -> Any:
-    """Two plain values compared; None is what a parameter's default may be."""
-    left, right = (None if isinstance(one, Absent) else one for one in (left, right))
-    if isinstance(left, Unknown) or isinstance(right, Unknown):
-        return Unknown("...")
-    if isinstance(operator, (ast.Eq, ast.NotEq)) and type(left) is type(right):
-        return (left == right) == isinstance(operator, ast.Eq)
-    if isinstance(operator, (ast.Eq, ast.NotEq)) and (left is None or right is None):
-        return isinstance(operator, ast.NotEq)
-    if isinstance(operator, (ast.In, ast.NotIn)) and isinstance(right, (list, dict)):
-        inside = any(left == one and type(left) is type(one) for one in right)
-        told = inside or not any(isinstance(one, Unknown) for one in right)
-        return inside == isinstance(operator, ast.In) if told else Unknown("...")
-    if isinstance(operator, (ast.In, ast.NotIn)) and _text(left) and _text(right):
-        return (left in right) == isinstance(operator, ast.In)
-    if isinstance(operator, (ast.Is, ast.IsNot)) and (left is None or right is None):
-        return (left is right) == isinstance(operator, ast.Is)
-    if not _number(left) or not _number(right):
-        return Unknown("...")
-    if isinstance(operator, ast.Gt):
-        return left > right
-    if isinstance(operator, ast.GtE):
-        return left >= right
-    if isinstance(operator, ast.Lt):
-        return left < right
-    return left <= right if isinstance(operator, ast.LtE) else Unknown("...")
-
-
-def _text(value: Any) -> bool:
-    return isinstance(value, str) and not isinstance(value, Unknown)
-
-
-def _number(value: Any) -> bool:
-    return isinstance(value, (int, float)) and not isinstance(value, bool) and _bounded(value)
-
-
-def _bounded(value: float) -> bool:
-    return abs(value) < 2**200  # no NaN, no infinity, nor an int that no float holds

@@ -77,6 +77,12 @@ _LAUNCH = re.compile(
     r"python3?[ \t].*-m[ \t]+(?:torch\.distributed\.|accelerate\.commands\.launch\b))",
     re.M,
 )
+_PLAIN_COMMAND = re.compile(
+    r"^[ \t]*(?:\w+=\S*[ \t]+)*python3?[ \t]+(?:-\w+[ \t]+)*[\w./-]+(?:\.py)?\b"
+    r"(?:[^\n]|\\\n)*?\.(?:ya?ml|json)\b",
+    re.M,
+)
+"""A program that is started with a file of settings, and no launcher."""
 _STARTS_SCRIPT = re.compile(
     r"^[ \t]*(?:(?:\w+=\S*|nohup|exec|time|env)[ \t]+)*(?:(?:ba|z)?sh|sbatch|qsub|\.)[ \t]*"
     r"(?:-\S+[ \t]+)*(?:\./)?[\w./${}-]+\.(?:sh|sbatch|slurm|bash)\b",
@@ -349,7 +355,8 @@ def _manifest(text: str) -> bool:
 def _wrapper(text: str) -> str:
     """A shell script that starts something, told apart from all else last."""
     starts = _STARTS_SCRIPT.search(text) and not _IMPORTS.search(text)
-    return "wrapper" if starts or _LAUNCH.search(text) else ""
+    plain = _PLAIN_COMMAND.search(text) and not _IMPORTS.search(text)
+    return "wrapper" if starts or plain or _LAUNCH.search(text) else ""
 
 
 def _python(text: str) -> str:

@@ -36,6 +36,10 @@ RECOMPUTING = (
 _NO_MODEL = re.compile(r"Tokenizer|Processor|FeatureExtractor|GenerationConfig|AutoConfig|Peft")
 
 
+_UNSLOTH = re.compile(r"(?:^|\.)Fast(?:Language|Vision|)?Model$")
+"""Unsloth's loaders, which quantise to 4 bits unless they are told otherwise."""
+
+
 class Calls:
     """What a script's calls say.
 
@@ -69,9 +73,11 @@ def take_calls(module: Module, draft: Draft) -> Calls:
     for call in module.calls:
         last = call.name.rsplit(".", 1)[-1]
         if last == "from_pretrained":
-            _loaded(found, call)
+            _loaded(found, call, draft)
         elif last == "LoraConfig":
             _adapters(found, call, draft)
+        elif last == "get_peft_model" and "r" in call.keywords:  # Unsloth's own
+            _unsloth(found, call, draft)
         elif last == "ParallelismConfig":
             for key, setting in call.keywords.items():
                 found.take(f"parallelism_config.{key}", setting)
@@ -80,6 +86,7 @@ def take_calls(module: Module, draft: Draft) -> Calls:
         ):
             for key, setting in call.keywords.items():
                 found.take(key, setting, call.reads.get(key, ()))
+            _say_passed(draft, call)
             put_configured(draft, call.name, call.line)
             found.configured = found.configured or last != "BitsAndBytesConfig"
             config = last.endswith("Config") and last != "BitsAndBytesConfig"
@@ -101,13 +108,19 @@ def take_calls(module: Module, draft: Draft) -> Calls:
     return found
 
 
-def _loaded(found: Calls, call: Call) -> None:
+def _loaded(found: Calls, call: Call, draft: Draft) -> None:
     if module_of(call) and _NO_MODEL.search(module_of(call)):
         return
     for key in _LOADING:
         first = key not in found.settings or not found.started  # a reference is loaded after it
         if key in call.keywords and first:
             found.take(key, call.keywords[key], call.reads.get(key, ()))
+    if _UNSLOTH.search(module_of(call)):
+        length = call.keywords.get("max_seq_length")
+        if length is not None and not isinstance(length.value, Unknown):
+            found.settings.setdefault("max_seq_length", length)
+        if not {"load_in_4bit", "load_in_8bit", "full_finetuning"} & call.keywords.keys():
+            found.take("load_in_4bit", Setting(True, _file(call, draft), call.line))
 
 
 def module_of(call: Call) -> str:
@@ -130,12 +143,40 @@ def _adapters(found: Calls, call: Call, draft: Draft) -> None:
         found.take(f"lora_{key}", told, call.reads.get(key, ()))
     first = next(iter(call.keywords.values()), None)
     found.take("use_lora", Setting(True, first.file if first else draft.file, call.line))
+    if call.splats and "r" not in call.keywords:
+        found.settings["_adapters_passed"] = Setting(call.splats[0], draft.file, call.line)
+    _say_passed(draft, call)
+
+
+def _unsloth(found: Calls, call: Call, draft: Draft) -> None:
+    """``FastLanguageModel.get_peft_model(model, r=16, ...)``: adapters and recomputation at once.
+
+    Source: Unsloth, "FastLanguageModel.get_peft_model", 2026: every linear map, and recomputation
+    with its inputs on the host, unless it says otherwise.
+    """
+    _adapters(found, call, draft)
+    place = _file(call, draft)
+    if "target_modules" not in call.keywords:
+        found.take("lora_target_modules", Setting("all-linear", place, call.line))
+    told = call.keywords.get("use_gradient_checkpointing")
+    off = told is not None and as_boolean(told.value) is False
+    if not off:
+        found.settings["_recomputes"] = told or Setting("unsloth", place, call.line)
+    for key in ("use_gradient_checkpointing", "random_state", "loftq_config", "use_rslora", "model"):
+        found.settings.pop(f"lora_{key}", None)
+
+
+def _say_passed(draft: Draft, call: Call) -> None:
+    """``TrainingArguments(**table)`` of a table that only a run could tell."""
+    for text in call.splats:
+        why = f"{call.name}({text}): what it passes only a run could tell, and is not in the numbers"
+        draft.ignored.append(Ignored(text, call.file or draft.file, call.line, True, why))
 
 
 def _recomputing(found: Calls, call: Call, last: str, draft: Draft) -> None:
     """``model.gradient_checkpointing_enable()``, and PEFT's preparation of quantised weights."""
     on = last in RECOMPUTING
-    if last == "prepare_model_for_kbit_training":
+    if last in ("prepare_model_for_kbit_training", "prepare_model_for_int8_training"):
         asked = call.keywords.get("use_gradient_checkpointing")
         on = asked is None or as_boolean(asked.value) is not False
         on = on and not (asked is not None and isinstance(asked.value, Unknown))

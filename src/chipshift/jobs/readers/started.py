@@ -12,19 +12,17 @@ from dataclasses import dataclass
 from typing import Any
 
 from chipshift.errors import InputError
-from chipshift.jobs import json_lines, yaml_lines
 from chipshift.jobs.context import Context
 from chipshift.jobs.draft import Draft
-from chipshift.jobs.launch import program_words
 from chipshift.jobs.overrides import typed
 from chipshift.jobs.python_program import imported_beside, parse_program
 from chipshift.jobs.python_values import Module
 from chipshift.jobs.readers.hydra_files import composed
 from chipshift.jobs.readers.own_loop import trains
 from chipshift.jobs.readers.own_words import TRL_CLASSES
+from chipshift.jobs.readers.program_files import own_files, read_by
 from chipshift.jobs.readers.script_calls import Calls, take_calls
-from chipshift.jobs.recognise import recognise
-from chipshift.jobs.settings import Setting, flatten, unset_names
+from chipshift.jobs.settings import Setting, unset_names
 from chipshift.jobs.shell.found import Command
 from chipshift.jobs.source import Source
 
@@ -87,8 +85,8 @@ def start(
     if hydra is not None:
         settings.clear()  # its words are keys of the configuration, and no options
     given = {key.replace("-", "_"): setting for key, setting in settings.items()}
-    own, named = hydra or _own_files(command, context)
-    written, more = _written_files(entry, context, {*named})
+    own, named = hydra or own_files(command, context)
+    written, more = read_by(entry, context, {*named})
     own, named = {**written, **own}, [*named, *more]
     given = {**own, **given}
     return start_with(entry, given, context, draft, named)
@@ -168,58 +166,3 @@ def parsed_classes(module: Module) -> set[str]:
             found |= {str(one).rsplit(".", 1)[-1] for one in told.value} if told is not None and (
                 isinstance(told.value, list)) else set()  # fmt: skip
     return found - {"ArgumentParser"}
-
-
-def _own_files(command: Command, context: Context) -> tuple[dict[str, Setting], list[str]]:
-    """Keys of the files of settings that the command names and no framework reads, by dots."""
-    found: dict[str, Setting] = {}
-    named: list[str] = []
-    for word in program_words(command):
-        name = word.plain.rsplit("=", 1)[-1].rsplit("/", 1)[-1]
-        source = context.beside.get(name)
-        if source is None or not re.search(r"\.(?:json|ya?ml)$", name):
-            continue
-        if _form(source) in ("deepspeed", "hf_config", "accelerate"):
-            continue
-        tree, lines = _table(source, name)
-        if isinstance(tree, dict):
-            found |= flatten(tree, source.path, lines)
-            named.append(name)
-    return found, named
-
-
-def _written_files(
-    entry: Source, context: Context, named: set[str]
-) -> tuple[dict[str, Setting], list[str]]:
-    """Keys of the YAML files that the program names in its own text, by dots."""
-    texts = [source.text for source in imported_beside(entry, context.beside)]
-    words = {word for text in texts for word in re.findall(r"[\"']([\w./-]+\.ya?ml)[\"']", text)}
-    found: dict[str, Setting] = {}
-    files: list[str] = []
-    for name in sorted(word.rsplit("/", 1)[-1] for word in words):
-        source = context.beside.get(name)
-        if source is None or name in named or _form(source) in ("deepspeed", "accelerate"):
-            continue
-        tree, lines = _table(source, name)
-        if isinstance(tree, dict):
-            found |= flatten(tree, source.path, lines)
-            files.append(name)
-    return found, files
-
-
-def _table(source: Source, name: str) -> tuple[Any, dict[str, int]]:
-    """A JSON's or YAML's first table, and the lines of its keys; None where it is broken."""
-    try:
-        if name.endswith(".json"):
-            return json_lines.parse(source)
-        first = yaml_lines.parse(source)[:1]
-    except InputError:
-        return None, {}
-    return (first[0].tree, dict(first[0].lines)) if first else (None, {})
-
-
-def _form(source: Source) -> str:
-    try:
-        return recognise(source)
-    except InputError:
-        return ""

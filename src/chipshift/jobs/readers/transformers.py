@@ -37,6 +37,7 @@ from chipshift.jobs.readers.own_words import (
     runs_trl,
 )
 from chipshift.jobs.readers.preference_keys import put_program
+from chipshift.jobs.readers.program_files import form_of, read_by
 from chipshift.jobs.readers.ray_train import put_workers, take_workers
 from chipshift.jobs.readers.script_calls import declared_length, recompute_as_called, take_calls
 from chipshift.jobs.readers.script_model import put_built_model, script_model
@@ -50,6 +51,8 @@ from chipshift.jobs.source import Source
 
 TELLTALES = ("--per_device_train_batch_size", "--per_gpu_train_batch_size", "--model_name_or_path")
 
+_TOLD = tuple(f"__{flag.strip('-')}" for flag in TELLTALES)
+
 
 def read(source: Source, context: Context) -> Draft:
     """Read one file; see ``readers/__init__``."""
@@ -59,11 +62,11 @@ def read(source: Source, context: Context) -> Draft:
     if text.startswith("{"):
         sheet = _json(source, context, draft)
     elif not is_python(source.text) and (
-        any(flag in text for flag in TELLTALES) or own_command(source.text)
+        any(flag in text.replace("-", "_") for flag in _TOLD) or own_command(source.text)
     ):
         sheet, loop = _command(source, context, draft)
     elif re.search(r"^\s*(import|from)\s+\w", text, re.M):
-        sheet = _script(source, context, draft)
+        sheet, loop = _script(source, context, draft)
     else:
         sheet = yaml_sheet(source, context, draft)
         hoist(sheet)
@@ -160,6 +163,7 @@ def _of_program(
     """A command's settings with its program's, in the Trainer's words."""
     lay_program(settings, started, draft)
     recompute_as_called(settings)
+    _adapters_beside(settings, context, draft)
     named = put_started_model(draft, started, context)
     if named is not None and not draft.get("model"):
         for key in [key for key in settings if key.replace("-", "_") in MODELS]:
@@ -285,7 +289,23 @@ def _written_config(settings: dict[str, Setting], context: Context, files: dict[
         context.beside = {**context.beside, base: written}
 
 
-def _script(source: Source, context: Context, draft: Draft) -> Sheet:
+def _script(source: Source, context: Context, draft: Draft) -> tuple[Sheet, bool]:
+    """A script's own calls, over the file of settings that it reads where that is given beside it.
+
+    Returns:
+        Its settings, and whether it trains in a loop of its own.
+    """
+    own, named = read_by(source, context, set())
+    started = start_with(source, own, context, draft, named) if own else None
+    if started is not None:
+        name = source.path.rsplit("/", 1)[-1]
+        context.consumed.discard(name)
+        draft.put("name", Given(name.removesuffix(".py"), source.path))
+        return _of_program({}, started, context, draft), started.loop
+    return _alone(source, context, draft), False
+
+
+def _alone(source: Source, context: Context, draft: Draft) -> Sheet:
     module = python_tree.parse(source)
     found = take_calls(module, draft)
     settings = found.settings
@@ -299,12 +319,23 @@ def _script(source: Source, context: Context, draft: Draft) -> Sheet:
             f"{source.path} calls no TrainingArguments(...); expected a training script or config"
         )
     recompute_as_called(settings)
+    _adapters_beside(settings, context, draft)
     flat = _flat(settings)
     context.overrides.lay_over(flat)
     draft.put("name", Given(source.path.rsplit("/", 1)[-1].removesuffix(".py"), source.path))
     if found.own_defaults:
         put_trl_defaults(flat, draft, cuts=found.cuts)
     return Sheet(flat, draft)
+
+
+def _adapters_beside(settings: dict[str, Setting], context: Context, draft: Draft) -> None:
+    """``LoraConfig(**json.load(f))``: the adapters are those of the PEFT file given beside it."""
+    if settings.pop("_adapters_passed", None) is None:
+        return
+    if any(form_of(one) == "peft" for one in context.beside.values()):
+        for key in [key for key in settings if key.startswith("lora_") or key == "use_lora"]:
+            del settings[key]
+        draft.ignored = [one for one in draft.ignored if not one.key.startswith("**")]
 
 
 def _flat(settings: dict[str, Setting]) -> dict[str, Setting]:
