@@ -77,6 +77,7 @@ def read(source: Source, context: Context) -> Draft:
         put_mpt(sheet)
     else:
         put_model(sheet, context, "model.pretrained_model_name_or_path")
+        _reshaped(sheet, context)
         if kind is not None and draft.get("model") is None and not context.model_named:
             _of_a_fork(sheet, kind.value)
     draft.microbatch_rule = "at_most"  # Composer cuts a device's share into equal parts
@@ -116,6 +117,36 @@ def read(source: Source, context: Context) -> Draft:
     sheet.ignore(QUIET, False, "does not change the time or memory of a step")
     sheet.close("llm-foundry")
     return draft
+
+
+def _reshaped(sheet: Sheet, context: Context) -> None:
+    """A published model with keys of its config replaced (``config_overrides``).
+
+    Source: llm-foundry, llmfoundry/models/hf/hf_causal_lm.py, 2025.
+    """
+    from chipshift.models.preset import altered, keys_of
+
+    found = sheet.settings.get("model.pretrained_model_name_or_path")
+    under = "model.config_overrides."
+    changes = {
+        key.removeprefix(under): one
+        for key, one in sheet.settings.items()
+        if key.startswith(under) and isinstance(one.value, (int, float, bool))
+    }
+    kept = [re.compile(pattern.replace("*", ".*")) for pattern in LENGTHS]
+    changes = {k: v for k, v in changes.items() if not any(p.fullmatch(k) for p in kept)}
+    if found is None or not changes or context.model_named or sheet.draft.get("model") is None:
+        return
+    for key, one in changes.items():
+        sheet.raw(f"{under}{key}")
+        sheet.record(f"{under}{key}", one, "model's config")
+    values = {key: one.value for key, one in changes.items()}
+    published, name = keys_of(sheet.draft.get("model").name)
+    width, heads = published.get("hidden_size", 0), published.get("num_attention_heads", 1)
+    if published.get("head_dim") == width // heads:
+        values.setdefault("head_dim", None)  # the width over the heads, as its own config leaves it
+    model = altered(name, values, found.file)
+    sheet.draft.put("model", Given(model, found.file, found.line))
 
 
 def _vocabulary(sheet: Sheet) -> None:

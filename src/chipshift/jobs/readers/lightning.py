@@ -12,6 +12,7 @@ from chipshift.errors import InputError
 from chipshift.jobs import python_tree
 from chipshift.jobs.context import Context
 from chipshift.jobs.draft import Draft
+from chipshift.jobs.python_program import imported_beside, parse_program
 from chipshift.jobs.python_tree import Call, Module, Unknown
 from chipshift.jobs.readers.hf_args import put_model_named
 from chipshift.jobs.readers.lightning_keys import (
@@ -21,9 +22,10 @@ from chipshift.jobs.readers.lightning_keys import (
     fill_trainer,
     say_own,
 )
+from chipshift.jobs.readers.program_files import read_by
 from chipshift.jobs.readers.ray_train import take_workers
 from chipshift.jobs.readers.script_model import put_built_model, script_model
-from chipshift.jobs.settings import Setting, Sheet, as_integer
+from chipshift.jobs.settings import Setting, Sheet, as_integer, unset_names
 from chipshift.jobs.source import Source
 
 _OPTIMIZER = re.compile(r"(?:^|\.)(\w*Adam\w*|SGD|Lion\w*|Adafactor|\w*Lamb|Muon)$")
@@ -39,8 +41,7 @@ def read(source: Source, context: Context) -> Draft:
 
         return lightning_config.read(source, context)
     draft = Draft(source.path, "lightning")
-    module = python_tree.parse(source)
-    settings = _settings(module, source)
+    settings, module = _of_script(source, context)
     context.overrides.lay_over(settings)
     sheet = Sheet(settings, draft)
     named = sheet.raw("model")
@@ -55,6 +56,18 @@ def read(source: Source, context: Context) -> Draft:
     sheet.ignore(("*",), False, "does not change the time or memory of a step")
     sheet.close("Lightning")
     return draft
+
+
+def _of_script(source: Source, context: Context) -> tuple[dict[str, Setting], Module]:
+    """A script's settings and facts, over the file of settings that it reads where that is given."""
+    own, named = read_by(source, context, set())
+    if own:
+        values = {key: one.value for key, one in own.items() if not unset_names(one.value)}
+        module = parse_program(imported_beside(source, context.beside), values)
+        context.consumed |= {*named}
+    else:
+        module = python_tree.parse(source)
+    return _settings(module, source), module
 
 
 def _settings(module: Module, source: Source) -> dict[str, Setting]:

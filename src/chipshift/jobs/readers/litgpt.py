@@ -23,7 +23,7 @@ from chipshift.jobs.readers.hf_args import put_model_named
 from chipshift.jobs.readers.lightning_keys import ALL
 from chipshift.jobs.readers.optimizer_name import put_optimizer_named
 from chipshift.jobs.readers.yaml_sheet import yaml_sheet
-from chipshift.jobs.settings import Setting, Sheet, as_boolean, flatten
+from chipshift.jobs.settings import Setting, Sheet, as_boolean, as_integer, flatten
 from chipshift.jobs.source import Source
 from chipshift.jobs.yaml_lines import parse
 
@@ -71,6 +71,7 @@ def read(source: Source, context: Context) -> Draft:
         adapted = "lora_r" in sheet.settings
         kind = "pretrain" if "model_name" in sheet.settings else "lora" if adapted else "full"
     _model(sheet, context, kind)
+    _say_tasks(sheet, kind)
     _devices(sheet, kind)
     total = sheet.integer("train.global_batch_size", into="sequences a step")
     default = 512 if kind == "pretrain" else 16
@@ -211,6 +212,9 @@ def _model(sheet: Sheet, context: Context, kind: str) -> None:
         base["tie_word_embeddings"] = family == "gemma" or bool(tied and tied.value)
         if family in ("llama", "gemma"):
             base |= {"attention_bias": not bias or bias.value, "mlp_bias": not bias or bias.value}
+        width = as_integer(getattr(sheet.settings.get("model_config.n_embd"), "value", 4096))
+        if family not in ("llama", "gemma") and width:  # LitGPT's own where none is given
+            base["intermediate_size"] = 4 * width
         name = sheet.text("model_config.name", into="name")
         put_config_model(sheet, base, MODEL, name.value if name else "litgpt")
         return
@@ -231,6 +235,19 @@ def _devices(sheet: Sheet, kind: str) -> None:
         draft.assume("devices_per_node", 1, "LitGPT's default devices")
     draft.put("nodes", sheet.integer("num_nodes", into="nodes"))
     draft.assume("nodes", 1, "LitGPT's default num_nodes")
+
+
+def _say_tasks(sheet: Sheet, kind: str) -> None:
+    """A Slurm job of several tasks a node, of which LitGPT is told nothing.
+
+    Source: Lightning, SLURMEnvironment.validate_settings, 2026: it refuses a job whose tasks a node
+    are not its devices.
+    """
+    draft = sheet.draft
+    each = draft.get("devices_per_node")
+    if kind != "pretrain" and "devices" not in sheet.settings and each and each > 1:
+        why = f"1 by default, which Lightning refuses in a job of {each} tasks a node: {each} taken"
+        draft.ignored.append(Ignored("devices", draft.file, None, True, why))
 
 
 def _precision(sheet: Sheet) -> None:

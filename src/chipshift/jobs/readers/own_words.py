@@ -13,7 +13,7 @@ from collections.abc import Mapping, Sequence
 from chipshift.jobs.draft import Draft
 from chipshift.jobs.job import Given
 from chipshift.jobs.readers.hf_args import LENGTHS
-from chipshift.jobs.settings import Setting, Sheet, as_integer
+from chipshift.jobs.settings import Setting, Sheet, as_boolean, as_integer
 
 OWN: Mapping[str, tuple[str, ...]] = {
     "per_device_train_batch_size": (
@@ -122,12 +122,13 @@ def _plain_optimizer(settings: dict[str, Setting], spelt: Mapping[str, str]) -> 
 def hoist(sheet: Sheet) -> None:
     """Keys of the Trainer that stand in a table of the file's own, as if they stood at its top."""
     moved: dict[str, str] = {}
+    _drop_turned_off(sheet)
     for key, setting in list(sheet.settings.items()):
         table, _, leaf = key.rpartition(".")
         if table.rsplit(".", 1)[-1] not in TABLES or setting.file == "--set":
             continue
         inner = table.rsplit(".", 1)[-1]
-        adapters = inner in ("lora", "lora_config", "peft", "peft_config", "peft_args", "adapter")
+        adapters = inner in _ADAPTERS
         name = leaf if leaf in HOISTED else ""
         if adapters and leaf in _LORA:
             name = f"lora_{leaf.removeprefix('lora_')}"
@@ -153,6 +154,23 @@ def hoist(sheet: Sheet) -> None:
     if moved and kind is not None and "stage" not in sheet.settings:
         sheet.settings["stage"] = kind
         sheet.taken |= {"training_type", "training.type"} & sheet.settings.keys()
+
+
+_ADAPTERS = ("lora", "lora_config", "peft", "peft_config", "peft_args", "adapter")
+
+
+def _drop_turned_off(sheet: Sheet) -> None:
+    """``lora: {enabled: false, r: 16}``: the rest of a table that is switched off says nothing."""
+    for key, setting in list(sheet.settings.items()):
+        table, _, leaf = key.rpartition(".")
+        if table.rsplit(".", 1)[-1] not in _ADAPTERS or leaf not in ("enabled", "enable", "use"):
+            continue
+        sheet.record(key, setting, "adapters")
+        if as_boolean(setting.value) is False:
+            for other in [k for k in sheet.settings if k.startswith(f"{table}.") and k != key]:
+                del sheet.settings[other]
+        elif as_boolean(setting.value):
+            sheet.settings.setdefault("use_lora", setting)
 
 
 def _whole_batch(sheet: Sheet) -> None:

@@ -86,6 +86,8 @@ def read(source: Source, context: Context) -> Draft:
     _quantised_training(sheet)
     draft.assume("task", "sft", "torchtune fine-tunes")
     draft.assume("stack", "other", "torchtune has no calibration of its own")
+    if draft.get("loss") == "dpo":
+        sheet.ignore(("ref_checkpointer*",), False, "the reference is read by the loss")
     sheet.ignore(
         ("teacher_*", "*reward*", "policy_*", "forward_batch_size", "ppo_*", "ref_*"),
         True,
