@@ -108,11 +108,12 @@ def test_foundry_with_deepspeed_shards_as_zero_does(tmp_path: Path) -> None:
     assert read(tmp_path, FOUNDRY).plan_open == "dp"
 
 
-def test_foundry_overrides_of_a_published_shape_are_said(tmp_path: Path) -> None:
+def test_foundry_replaces_keys_of_a_published_models_config(tmp_path: Path) -> None:
     more = "\n  config_overrides:\n    num_hidden_layers: 4\n    max_position_embeddings: 2048\n"
     job = read(tmp_path, FOUNDRY.replace("\ntrain_loader", more + "train_loader"))
+    assert sum(count for _, count in job.model.layers) == 4
     found = {one.key.rsplit(".", 1)[-1]: one.matters for one in job.ignored}
-    assert (found["num_hidden_layers"], found["max_position_embeddings"]) == (True, False)
+    assert found["max_position_embeddings"] is False and "num_hidden_layers" not in found
 
 
 def test_foundry_cuts_a_devices_share_into_equal_forwards(tmp_path: Path) -> None:

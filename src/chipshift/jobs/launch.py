@@ -247,7 +247,15 @@ def _deepspeed_alone(launch: Launch) -> bool:
     Source: DeepSpeed, "Resource Configuration (single-node)", 2026; a /job/hostfile of the machine's
     own would say otherwise.
     """
-    several = {"hostfile", "H", "node_rank", "no_ssh", "include", "i", SLURM} & launch.options.keys()
+    several = {
+        "hostfile",
+        "H",
+        "node_rank",
+        "no_ssh",
+        "include",
+        "i",
+        SLURM,
+    } & launch.options.keys()
     starts = any(
         word.plain.rsplit("/", 1)[-1] == "deepspeed"
         for command in launch.found.commands

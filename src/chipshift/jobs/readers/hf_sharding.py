@@ -14,7 +14,7 @@ from chipshift.jobs.job import Given, Ignored
 from chipshift.jobs.near_value import FSDP_WORDS, refuse_near
 from chipshift.jobs.readers import deepspeed
 from chipshift.jobs.recognise import recognise
-from chipshift.jobs.settings import Setting, Sheet, as_boolean
+from chipshift.jobs.settings import Setting, Sheet, as_boolean, flatten
 from chipshift.jobs.source import Source
 
 
@@ -117,6 +117,14 @@ def _fsdp_config(sheet: Sheet) -> None:
 def deepspeed_file(sheet: Sheet, context: Context, key: str, setting: Setting) -> None:
     """A DeepSpeed file is read where it was given beside; else its name must do."""
     draft = sheet.draft
+    if isinstance(setting.value, dict):  # a script's own table
+        lines = {f"{key}.{inner}": setting.line or 0 for inner in setting.value}
+        sheet.settings.update(flatten(setting.value, setting.file, lines, key))
+        table = deepspeed.read_table(sheet, f"{key}.")
+        if table is not None:
+            sheet.record(key, Setting("a table", setting.file, setting.line), "DeepSpeed")
+            _take_engine(draft, table)
+            return
     sheet.record(key, setting, "flag: deepspeed")
     draft.flag("deepspeed", key, setting.value, setting.line)
     draft.put("engine", Given("deepspeed", setting.file, setting.line))

@@ -162,14 +162,22 @@ def _unsloth(found: Calls, call: Call, draft: Draft) -> None:
     off = told is not None and as_boolean(told.value) is False
     if not off:
         found.settings["_recomputes"] = told or Setting("unsloth", place, call.line)
-    for key in ("use_gradient_checkpointing", "random_state", "loftq_config", "use_rslora", "model"):
+    for key in (
+        "use_gradient_checkpointing",
+        "random_state",
+        "loftq_config",
+        "use_rslora",
+        "model",
+    ):
         found.settings.pop(f"lora_{key}", None)
 
 
 def _say_passed(draft: Draft, call: Call) -> None:
     """``TrainingArguments(**table)`` of a table that only a run could tell."""
     for text in call.splats:
-        why = f"{call.name}({text}): what it passes only a run could tell, and is not in the numbers"
+        why = (
+            f"{call.name}({text}): what it passes only a run could tell, and is not in the numbers"
+        )
         draft.ignored.append(Ignored(text, call.file or draft.file, call.line, True, why))
 
 
