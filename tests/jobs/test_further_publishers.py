@@ -356,8 +356,8 @@ DS = """{"train_batch_size": BATCH, "train_micro_batch_size_per_gpu": 4,
  "gradient_accumulation_steps": 2, "zero_optimization": {"stage": 2}, "bf16": {"enabled": true}}
 """
 LAUNCH = (
-    "deepspeed --hostfile hosts --num_gpus 8 train.py --model_name_or_path meta-llama/Llama-3.1-8B --bf16 "
-    "--per_device_train_batch_size 4 --gradient_accumulation_steps 2 --max_length 2048 "
+    "deepspeed --hostfile hosts --num_gpus 8 train.py --model_name_or_path meta-llama/Llama-3.1-8B "
+    "--bf16 --per_device_train_batch_size 4 --gradient_accumulation_steps 2 --max_length 2048 "
     "--deepspeed ds.json\n"
 )
 

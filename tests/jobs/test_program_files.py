@@ -37,7 +37,8 @@ def get_args():
 args = get_args()
 model = AutoModelForCausalLM.from_pretrained(args.model)
 told = TrainingArguments(output_dir="o", **args.training_args)
-Trainer(model=model, args=told, train_dataset=tokenize(data, max_length=args.max_seq_length)).train()
+rows = tokenize(data, max_length=args.max_seq_length)
+Trainer(model=model, args=told, train_dataset=rows).train()
 """
 
 
@@ -145,7 +146,9 @@ config = load_config(args.config)
 model, tokenizer = FastLanguageModel.from_pretrained(
     model_name=config.model.name, max_seq_length=config.model.max_seq_length
 )
-model = FastLanguageModel.get_peft_model(model, r=config.lora.r, use_gradient_checkpointing="unsloth")
+model = FastLanguageModel.get_peft_model(
+    model, r=config.lora.r, use_gradient_checkpointing="unsloth"
+)
 told = TrainingArguments(
     per_device_train_batch_size=config.training.batch,
     bf16=is_bfloat16_supported(),
@@ -164,7 +167,7 @@ training:
 
 
 def test_unsloth_over_a_yaml_that_the_command_names(tmp_path: Path) -> None:
-    """4 bits, every linear map and recomputation are Unsloth's defaults; ``python`` alone starts it.
+    """4 bits, every linear map and recomputation are Unsloth's defaults; no launcher starts it.
 
     36 layers, rank 64: q and o 2048 to 2048, k and v 2048 to 256, three maps of 2048 and 11008.
     """

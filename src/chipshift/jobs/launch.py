@@ -244,8 +244,8 @@ def put_machine(draft: Draft, launch: Launch, world: Field | None = None) -> Non
 def _deepspeed_alone(launch: Launch) -> bool:
     """``deepspeed --num_gpus 8`` without hosts, ranks or a scheduler: the local machine alone.
 
-    Source: DeepSpeed, "Resource Configuration (single-node)", 2026; a /job/hostfile of the machine's
-    own would say otherwise.
+    Source: DeepSpeed, "Resource Configuration (single-node)", 2026; the machine's own
+    /job/hostfile would say otherwise.
     """
     several = {
         "hostfile",

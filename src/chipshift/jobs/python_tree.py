@@ -318,7 +318,7 @@ def _entry_set(target: ast.AST, module: Module) -> str:
     if not isinstance(target, ast.Subscript) or not isinstance(target.slice, ast.Constant):
         return ""
     base = dotted(target.value)
-    return f"{base}.{target.slice.value}" if base in module.parsed else ""
+    return f"{base}.{target.slice.value!s}" if base in module.parsed else ""
 
 
 def _chained(node: ast.AST) -> str:

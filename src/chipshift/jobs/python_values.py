@@ -131,11 +131,11 @@ def evaluate(node: ast.AST, module: Module, depth: int = 0) -> Any:
         return [evaluate(one, module, depth + 1) for one in node.elts]
     if isinstance(node, ast.Dict):
         table: dict[str, Any] = {}
-        for key, value in zip(node.keys, node.values, strict=True):
-            if key is None:
-                table |= passed_whole(value, module, depth + 1)
+        for name, held in zip(node.keys, node.values, strict=True):
+            if name is None:
+                table |= passed_whole(held, module, depth + 1)
             else:
-                table[str(evaluate(key, module, depth + 1))] = evaluate(value, module, depth + 1)
+                table[str(evaluate(name, module, depth + 1))] = evaluate(held, module, depth + 1)
         return table
     if isinstance(node, ast.UnaryOp):
         return unary(node, evaluate(node.operand, module, depth + 1))

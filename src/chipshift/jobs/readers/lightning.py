@@ -59,7 +59,7 @@ def read(source: Source, context: Context) -> Draft:
 
 
 def _of_script(source: Source, context: Context) -> tuple[dict[str, Setting], Module]:
-    """A script's settings and facts, over the file of settings that it reads where that is given."""
+    """A script's settings and facts, over the file of settings that it reads, if given."""
     own, named = read_by(source, context, set())
     if own:
         values = {key: one.value for key, one in own.items() if not unset_names(one.value)}
