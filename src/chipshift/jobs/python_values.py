@@ -130,13 +130,7 @@ def evaluate(node: ast.AST, module: Module, depth: int = 0) -> Any:
     if isinstance(node, (ast.List, ast.Tuple)):
         return [evaluate(one, module, depth + 1) for one in node.elts]
     if isinstance(node, ast.Dict):
-        table: dict[str, Any] = {}
-        for name, held in zip(node.keys, node.values, strict=True):
-            if name is None:
-                table |= passed_whole(held, module, depth + 1)
-            else:
-                table[str(evaluate(name, module, depth + 1))] = evaluate(held, module, depth + 1)
-        return table
+        return _written_out(node, module, depth)
     if isinstance(node, ast.UnaryOp):
         return unary(node, evaluate(node.operand, module, depth + 1))
     if isinstance(node, ast.BoolOp):
@@ -166,6 +160,17 @@ def evaluate(node: ast.AST, module: Module, depth: int = 0) -> Any:
     if isinstance(node, ast.FormattedValue) and node.format_spec is None:
         return evaluate(node.value, module, depth + 1)
     return _source(node)
+
+
+def _written_out(node: ast.Dict, module: Module, depth: int) -> dict[str, Any]:
+    """A table's entries, with those of the tables that it takes in (``{**A, "x": 1}``)."""
+    table: dict[str, Any] = {}
+    for key, value in zip(node.keys, node.values, strict=True):
+        if key is None:
+            table |= passed_whole(value, module, depth + 1)
+        else:
+            table[str(evaluate(key, module, depth + 1))] = evaluate(value, module, depth + 1)
+    return table
 
 
 def argument_read(node: ast.AST, module: Module) -> str:
