@@ -172,6 +172,7 @@ def llama3_8b_pretrain_16gpu_h100_fp8_config():
     cfg.train.micro_batch_size = 1
     cfg.ddp.use_distributed_optimizer = True
     cfg.optimizer.exp_avg_dtype = torch.bfloat16
+    cfg.optimizer.exp_avg_sq_dtype = torch.bfloat16
     return cfg
 '''
 

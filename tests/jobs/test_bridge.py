@@ -160,6 +160,7 @@ from megatron.bridge.perf_recipes.llama.common import _perf_precision, _with_glo
 
 def _optimizer(cfg):
     cfg.optimizer.exp_avg_dtype = "bf16"
+    cfg.optimizer.exp_avg_sq_dtype = "bf16"
 
 
 def llama3_8b_pretrain_8gpu_b200_bf16_config():

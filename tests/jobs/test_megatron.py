@@ -181,9 +181,12 @@ def test_recompute_spellings(tmp_path: Path, arguments: str, remat: str) -> None
         ),
         ("--grad-reduce-in-bf16", ("bf16", "", "bf16", "fp32")),
         (
-            "--use-precision-aware-optimizer --main-grads-dtype bf16 --exp-avg-dtype bf16",
+            "--use-precision-aware-optimizer --main-grads-dtype bf16 --exp-avg-dtype bf16 "
+            "--exp-avg-sq-dtype bf16",
             ("bf16", "", "bf16", "bf16"),
         ),
+        # the second moment stays fp32: the wider is taken for both
+        ("--use-precision-aware-optimizer --exp-avg-dtype bf16", ("bf16", "", "fp32", "fp32")),
     ],
 )
 def test_precision_spellings(

@@ -75,6 +75,9 @@ def _table(file: str) -> dict[str, LibraryRecipe]:
     found: dict[str, LibraryRecipe] = {}
     with (FOLDER / file).open(encoding="utf-8", newline="") as lines:
         for row in csv.DictReader(lines):
+            if row["exp_avg_dtype"]:  # set together in every recipe of the library
+                row["exp_avg_sq_dtype"] = row["exp_avg_dtype"]
+                row["use_precision_aware_optimizer"] = "true"
             recipe = LibraryRecipe(
                 name=row["recipe"],
                 model=row["model"],

@@ -64,6 +64,7 @@ PASSED = frozenset(
         *("bf16", "fp16", "swiglu", "pipeline_model_parallel_layout"),
         *("account_for_embedding_in_pipeline_split", "account_for_loss_in_pipeline_split"),
         *("main_grads_dtype", "main_params_dtype", "exp_avg_dtype", "transformer_impl"),
+        "exp_avg_sq_dtype",
         *("cp_comm_type", "hierarchical_context_parallel_sizes"),
         *("moe_flex_dispatcher_backend", "use_precision_aware_optimizer", "use_nccl_ub"),
         "make_vocab_size_divisible_by",

@@ -91,11 +91,10 @@ def say_untrained(draft: Draft, words: list[str], line: int) -> None:
 
 def put_ignored(sheet: Sheet) -> None:
     """Say of the rest whether it matters, and why."""
-    sheet.ignore(
-        ("tensor-parallel-num-weight-shards", "gtp-*"),
-        True,
-        "this way of cutting is not read",
-    )
+    sheet.ignore(CUTS, True, "this way of cutting is not read")
+    _dispatcher(sheet)
+    if sheet.draft.get("compute") in ("fp8", "fp4"):
+        sheet.ignore(NARROW, True, "all linear maps are taken in the narrow dtype, attention not")
     sheet.ignore(
         ("hybrid-*", "spec", "linear-attention-*", "experimental-attention-*", "is-hybrid-model"),
         True,
@@ -110,7 +109,11 @@ def put_ignored(sheet: Sheet) -> None:
         "offload to the host is not in the estimate",
     )
     sheet.ignore(
-        ("moe-token-drop-policy", "moe-pad-expert-input-to-capacity"),
+        (
+            "moe-token-drop-policy",
+            "moe-pad-expert-input-to-capacity",
+            "moe-expert-rank-capacity-factor",
+        ),
         True,
         "experts are taken as evenly loaded",
     )
@@ -121,13 +124,40 @@ def put_ignored(sheet: Sheet) -> None:
     sheet.ignore(QUIET, False, "does not change the time or memory of a step", among=own())
 
 
+def _dispatcher(sheet: Sheet) -> None:
+    """How tokens reach their experts: the estimate sends each to its own by all-to-all.
+
+    Megatron-LM's default, ``allgather``, sends every token to all devices of ep.
+    """
+    draft = sheet.draft
+    found = sheet.raw("moe-token-dispatcher-type")
+    if "num-experts" not in sheet.settings or (draft.get("ep") or 1) == 1:
+        return
+    why = "every token is sent to all devices of ep; here to those of its experts alone"
+    if found is not None and str(found[1].value).lower() == "allgather":
+        sheet.ignore(("moe-token-dispatcher-type",), True, why)
+    elif found is None and "moe-enable-deepep" not in sheet.settings:
+        draft.note("exchange of tokens", "all-to-all", f"of Megatron's default, allgather: {why}")
+
+
+CUTS = (
+    *("tensor-parallel-num-weight-shards", "gtp-*", "standalone-embedding-stage"),
+    *("use-tp-pp-dp-mapping", "no-scatter-gather-tensors-in-pipeline"),
+)
+NARROW = (
+    *("first-last-layers-bf16", "num-layers-at-start-in-bf16", "num-layers-at-end-in-bf16"),
+    *("fp8-dot-product-attention", "fp8-multi-head-attention", "fp8-output-proj"),
+)
 SHAPES = (
     *("moe-latent-size", "attention-output-gate", "heterogeneous-*", "mtp-use-repeated-layer"),
     *("moe-extended-tp", "dsa-*", "mtp-hybrid-override-pattern", "encoder-num-layers"),
+    "retro-add-retriever",
 )
 KEPT = (
     *("fp32-residual-connection", "mlp-chunks-for-training", "moe-paged-stash", "mhc-*"),
     *("moe-use-upcycling", "activation-func-fp8-input-store", "torch-fsdp2-no-reshard-*"),
+    *("distribute-saved-activations", "fp16-lm-cross-entropy", "output-logit-dtype"),
+    *("keep-fp8-transpose-cache", "reuse-grad-buf-for-mxfp8-param-ag"),
 )
 
 
@@ -163,7 +193,7 @@ QUIET = (
     *("train-mode", "max-padding-length", "stage", "no-shared-storage", "local_rank"),
     *("calculate-per-token-loss", "loss-scale-window", "hysteresis", "min-loss-scale"),
     *("decoupled-*", "ddp-*", "num-distributed-*", "align-*", "overlap-*", "delay-*", "defer-*"),
-    *("use-precision-aware-optimizer", "exp-avg-sq-dtype", "tp-comm-*", "nccl-*", "disable-tp-*"),
+    *("tp-comm-*", "nccl-*", "disable-tp-*"),
     *("check-*", "deterministic-mode", "local-rank", "node_rank", "master_*", "nproc_per_node"),
     *(
         "nnodes",
@@ -175,10 +205,13 @@ QUIET = (
         "*-cache-path",
     ),
     *("valid-data-path", "test-data-path", "export-*", "trust-remote-code", "legacy-tokenizer"),
-    *("fsdp-*", "megatron-fsdp-*", "init-model-with-meta-device", "keep-fp8-*", "reuse-grad-*"),
+    *("fsdp-*", "megatron-fsdp-*", "init-model-with-meta-device", "fully-parallel-load"),
     *("padded-vocab-size", "te-rng-tracker", "cuda-graph-*", "inference-*", "sft*", "use-cpu-*"),
     *("create-attention-mask-in-dataloader", "eod-mask-loss", "override-*", "use-checkpoint-*"),
     *("muon-*", "sgd-momentum", "bias-*", "rerun-mode", "result-rejected-*", "high-priority-*"),
     *("use-tp-pp-dp-mapping", "batch-p2p-*", "use-ring-exchange-p2p", "logging-level", "lazy-*"),
     *("cross-entropy-fusion-impl", "accumulate-*", "quick-geglu", "squared-relu", "softmax-type"),
+    *("enable-ft-package", "enable-msc", "use-persistent-ckpt-worker", "use-gloo-process-groups"),
+    *("use-mp-args-from-checkpoint-args", "use-one-sent-docs", "use-sharp", "use-mup", "mup-*"),
+    *("gradient-accumulation-fusion", "disable-bf16-reduced-precision-matmul", "use-mpi"),
 )

@@ -6,9 +6,10 @@ Arguments and defaults: as in megatron.py.
 from __future__ import annotations
 
 from chipshift.jobs.dtypes import read_dtype
-from chipshift.jobs.job import Given
+from chipshift.jobs.job import Assumed, Given
 from chipshift.jobs.near_value import near_text
 from chipshift.jobs.settings import Sheet
+from chipshift.units import DTYPE_BYTES
 
 BF16_WHY = (
     "Megatron keeps bf16 weights, fp32 main gradients, fp32 master weights and fp32 moments "
@@ -37,10 +38,47 @@ def put_precision(sheet: Sheet) -> None:
     draft.assume("weights", dtype, why)
     draft.assume("master", "fp32" if low else "none", why)
     _gradients(sheet, dtype, why)
-    for field, key in (("moments", "exp-avg-dtype"), ("master", "main-params-dtype")):
-        draft.put(field, read_dtype(sheet, key, into=field))
-    draft.assume("moments", "fp32", why)
+    draft.put("master", read_dtype(sheet, "main-params-dtype", into="master"))
+    _moments(sheet, why)
     _eight_bit(sheet)
+    _remainders(sheet)
+
+
+def _moments(sheet: Sheet, why: str) -> None:
+    """Adam's two, which may have a dtype each (fp32 by default): the wider is taken."""
+    draft = sheet.draft
+    keys = ("exp-avg-dtype", "exp-avg-sq-dtype")
+    stated = [read_dtype(sheet, key, into="moments") for key in keys]
+    given = [one for one in stated if one is not None]
+    if not given:
+        draft.assume("moments", "fp32", why)
+        return
+    names = [one.value if one is not None else "fp32" for one in stated]
+    wider = max(names, key=DTYPE_BYTES.__getitem__)
+    draft.put("moments", Given(wider, given[0].file, given[0].line))
+    if names[0] != names[1]:
+        draft.note("moments", wider, f"{names[0]} and {names[1]}: the wider is taken for both")
+
+
+REMAINDERS_WHY = (
+    "--use-precision-aware-optimizer keeps of each fp32 master weight the 16 bits that its bf16 "
+    "weight lacks (store_param_remainders)"
+)
+"""NVIDIA, Megatron-LM, core/optimizer/__init__.py and optimizer_config.py, 2026-08: so from
+Transformer Engine 2.1, but under fp8 recipes other than delayed scaling."""
+
+
+def _remainders(sheet: Sheet) -> None:
+    """Master weights of two bytes, held beside bf16 weights."""
+    draft = sheet.draft
+    aware = sheet.boolean("use-precision-aware-optimizer", into="dtypes of the optimizer's tensors")
+    recipe = sheet.settings.get("fp8-recipe")
+    other = recipe is not None and str(recipe.value).lower() not in ("delayed", "none", "")
+    host = "optimizer-cpu-offload" in sheet.settings
+    if aware is None or not aware.value or draft.get("weights") != "bf16" or other or host:
+        return
+    if draft.get("master") == "fp32":
+        draft.put("master", Assumed("bf16", REMAINDERS_WHY))
 
 
 def _gradients(sheet: Sheet, dtype: str, why: str) -> None:

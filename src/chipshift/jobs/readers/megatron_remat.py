@@ -40,7 +40,13 @@ def put_remat(sheet: Sheet) -> None:
         granularity = Given("full", given.file, given.line) if given else None
     count = sheet.integer("recompute-num-layers", into="layers", low=0, high=10**6)
     modules = sheet.strings("recompute-modules", into="what is recomputed")
+    layer = sheet.boolean("moe-layer-recompute", into="experts recomputed")
     stated = granularity or short
+    if layer is not None and layer.value and (granularity is None or granularity.value != "full"):
+        # the older spelling of --recompute-modules moe, beside core_attn or alone
+        named = modules.value if modules is not None and modules.value else ["core_attn"]
+        modules = Given([*(named if stated is not None else ()), "moe"], layer.file, layer.line)
+        stated = stated or layer
     if stated is None:
         draft.assume("remat", "none", "no --recompute-granularity is given")
         return

@@ -18,7 +18,12 @@ from chipshift.jobs.plan import of_some
 from chipshift.jobs.readers.hf_args import put_model_named
 from chipshift.jobs.readers.optimizer_name import put_optimizer_named
 from chipshift.jobs.readers.torchtitan_command import run_script
-from chipshift.jobs.readers.torchtitan_keys import OWN, put_ignored, put_replica_groups
+from chipshift.jobs.readers.torchtitan_keys import (
+    OWN,
+    put_ignored,
+    put_replica_groups,
+    put_tokens,
+)
 from chipshift.jobs.readers.torchtitan_models import model_beside
 from chipshift.jobs.readers.torchtitan_pipeline import put_pipeline
 from chipshift.jobs.settings import Setting, Sheet, flatten
@@ -57,6 +62,7 @@ def fill(
         framework: whose keys they are; one of another than torchtitan's that is not known matters.
     """
     context.overrides.lay_over(settings)
+    put_tokens(settings)
     sheet = Sheet(settings, draft)
     _model(sheet, context)
     _degrees(sheet)
@@ -131,7 +137,10 @@ def _degrees(sheet: Sheet) -> None:
     if shard is None:
         draft.open_axis = "fsdp"
         draft.put("fsdp", Given(1, draft.file))
+    _unsharded(sheet)
     degree("tp", "tensor_parallel_degree", "tp")
+    spread = sheet.boolean("parallelism.enable_sequence_parallel", into="sequence parallelism")
+    draft.put("sequence_parallel", spread)
     degree("cp", "context_parallel_degree", "cp")
     degree("pp", "pipeline_parallel_degree", "pp")
     degree("ep", "expert_parallel_degree", "ep")
@@ -153,6 +162,18 @@ def _degrees(sheet: Sheet) -> None:
         )
         if shard is not None and shard.value == 1:
             draft.put("cp_shards", Given(True, shard.file, shard.line))
+
+
+def _unsharded(sheet: Sheet) -> None:
+    """``data_parallel_type = "ddp"`` of 2024: the degree replicates, nothing is sharded."""
+    draft = sheet.draft
+    kind = sheet.text("training.data_parallel_type", into="kind of data parallelism")
+    if kind is None or kind.value.lower() != "ddp":
+        return
+    shards = draft.values.pop("fsdp", None)
+    if shards is not None:
+        draft.put("dp", shards)
+    draft.open_axis = "dp" if draft.open_axis == "fsdp" else draft.open_axis
 
 
 def _experts(draft: Draft) -> None:
@@ -330,6 +351,7 @@ def _flags(sheet: Sheet) -> None:
     sheet.flag("compile", "compile.enable", "training.compile")
     sheet.flag(
         "tp_overlap",
+        "compile.enable_async_tensor_parallel",
         "parallelism.enable_async_tensor_parallel",
         "experimental.enable_async_tensor_parallel",
         "training.enable_async_tensor_parallel",

@@ -5,7 +5,8 @@ Keys: PyTorch, torchtitan, torchtitan/config/job_config.py, from 2024-06 to 2026
 
 from __future__ import annotations
 
-from chipshift.jobs.settings import Sheet, as_boolean, as_integer
+from chipshift.errors import slipped
+from chipshift.jobs.settings import Setting, Sheet, as_boolean, as_integer, unknown
 
 OWN: frozenset[str] = frozenset()
 """torchtitan's keys besides those below and those that are read: there are none, so that any other
@@ -23,9 +24,56 @@ QUIET = (
     *("activation_checkpoint.visualize_*", "activation_checkpoint.selective_ac_option"),
     *("training.dataset*", "training.steps", "training.max_norm", "training.enable_cpu_offload"),
     *("training.warmup_steps", "training.gc_*", "training.seed", "training.deterministic"),
-    *("training.dataloader.*", "training.data_parallel_type", "training.enable_fsdp"),
+    *("training.dataloader.*", "training.enable_fsdp"),
     *("fault_tolerance.*", "training.mixed_precision_reduce", "dump_folder", "hf_assets_path"),
 )
+
+
+CONTEXT = "training.max_context_length"
+MICROBATCH_TOKENS = "training.num_tokens_per_microbatch_per_dp_rank"
+STEP_TOKENS = "training.num_tokens_per_train_step"
+STAGE_BATCHES = "parallelism.num_pp_microbatches"
+
+
+def put_tokens(settings: dict[str, Setting]) -> None:
+    """The token counts of 2026-06 on as the sequences of before.
+
+    A replica's forward takes ``num_tokens_per_microbatch_per_dp_rank`` tokens (16,384), in a
+    pipeline ``num_pp_microbatches`` times (1), of sequences of ``max_context_length`` (2,048).
+
+    Source: PyTorch, torchtitan, torchtitan/config/configs.py and torchtitan/trainer.py, 2026-08.
+
+    Raises:
+        InputError: a key is one slip away from ``max_context_length``.
+    """
+    length = settings.get(CONTEXT)
+    for key, found in settings.items():
+        if length is None and slipped(key, CONTEXT):
+            raise unknown(key, found, CONTEXT)
+    tokens, total = settings.pop(MICROBATCH_TOKENS, None), settings.pop(STEP_TOKENS, None)
+    batches = settings.pop(STAGE_BATCHES, None)
+    stated = tokens or total or length or batches
+    if stated is None:
+        return
+    size = as_integer(length.value) if length is not None else 2048
+    if length is not None:
+        settings.setdefault("training.seq_len", settings.pop(CONTEXT))
+    count = as_integer(tokens.value) if tokens is not None else 16_384
+    stages = settings.get("parallelism.pipeline_parallel_degree")
+    piped = stages is not None and (as_integer(stages.value) or 1) > 1
+    times = (as_integer(batches.value) if batches is not None else 1) or 1
+    if not size or not count or size < 1 or count < 1 or times < 1:
+        return
+    micro, whole = max(1, count // size), as_integer(total.value) if total is not None else None
+
+    def put(key: str, value: int, by: Setting | None) -> None:
+        settings[key] = Setting(value, (by or stated).file, (by or stated).line)
+
+    if tokens is not None or "training.local_batch_size" not in settings:
+        put("training.local_batch_size", micro * (times if piped else 1), tokens)
+        put("parallelism.pipeline_parallel_microbatch_size", micro, tokens)
+    if whole is not None and whole > 0:
+        put("training.global_batch_size", max(1, whole // size), total)
 
 
 def put_replica_groups(sheet: Sheet) -> None:
@@ -53,6 +101,9 @@ def put_ignored(sheet: Sheet) -> None:
         True,
         "the loss is taken as cut over tp, torchtitan's default",
     )
+    if (sheet.draft.get("pp") or 1) > 1:
+        csv = ("*.pipeline_parallel_schedule_csv",)
+        sheet.ignore(csv, True, "a schedule in a CSV is not read: the named one's bubble is taken")
     sheet.ignore(("*split_points", "*split_mode"), False, "pp is 1")
     sheet.ignore(
         ("parallelism.context_parallel_*", "experimental.context_parallel_*"), False, "cp is 1"

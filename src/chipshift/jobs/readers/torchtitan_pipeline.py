@@ -48,7 +48,7 @@ def put_pipeline(sheet: Sheet) -> None:
     name = schedule.value if schedule else "1F1B"
     kind = SCHEDULES.get(name.lower().replace("_", ""))
     if kind is None:
-        found = sheet.raw("parallelism.pipeline_parallel_schedule")
+        found = sheet.raw(*(k + "pipeline_parallel_schedule" for k in keys))
         assert found is not None
         raise wrong(found[0], found[1], "one of " + ", ".join(SCHEDULES))
     line = schedule.line if schedule else None

@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import re
 
-from chipshift.errors import InputError, nearest, slipped
+from chipshift.errors import InputError, nearest
 from chipshift.jobs import python_tree
 from chipshift.jobs.context import Context
 from chipshift.jobs.draft import Draft
@@ -17,7 +17,7 @@ from chipshift.jobs.job import Given
 from chipshift.jobs.python_tree import Call, Module
 from chipshift.jobs.readers import torchtitan
 from chipshift.jobs.readers.preference_keys import say_sampled
-from chipshift.jobs.settings import Setting, as_integer, unknown
+from chipshift.jobs.settings import Setting, as_integer
 from chipshift.jobs.source import Source
 from chipshift.models.lora import ALL_LINEAR, Lora
 
@@ -88,7 +88,7 @@ def settings_of(source: Source, named: str, draft: Draft, context: Context) -> d
             f"{source.path}: the name '{name}' tells no model family; expected --model with a "
             "preset or a config.json"
         )
-    _tokens(settings)
+    _option(settings)
     draft.put("name", Given(name, source.path))
     return settings
 
@@ -196,29 +196,10 @@ def _adapters(call: Call) -> Lora:
     return Lora(as_integer(rank.value if rank else 8) or 8, tuple(dict.fromkeys(targets)))
 
 
-def _tokens(settings: dict[str, Setting]) -> None:
-    """The token counts of 2026-06 on as sequences, and an unset option as its default."""
-    length = settings.get("training.max_context_length")
-    size = as_integer(length.value) if length is not None else None
-    if length is not None:
-        settings.setdefault("training.seq_len", length)
-    for key, found in settings.items():
-        if length is None and slipped(key, "training.max_context_length"):
-            raise unknown(key, found, "training.max_context_length")
-    for tokens, sequences in (
-        ("num_tokens_per_microbatch_per_dp_rank", "local_batch_size"),
-        ("num_tokens_per_train_step", "global_batch_size"),
-    ):
-        setting = settings.pop(f"training.{tokens}", None)
-        count = as_integer(setting.value) if setting is not None else None
-        if setting is not None and count and size and count > 0:
-            value = max(1, count // size)
-            settings[f"training.{sequences}"] = Setting(value, setting.file, setting.line)
+def _option(settings: dict[str, Setting]) -> None:
+    """Selective checkpointing without an option is of ops."""
     if "activation_checkpoint.mode" in settings:
         settings.setdefault(
             "activation_checkpoint.selective_ac_option",
             Setting("op", settings["activation_checkpoint.mode"].file),
         )
-    stages = settings.pop("parallelism.num_pp_microbatches", None)
-    if stages is not None:
-        settings["parallelism.pipeline_parallel_microbatches"] = stages
