@@ -56,7 +56,8 @@ def bubble(schedule: str, pp: Number, vpp: Number, forward_s: Number, input_grad
     """Idle seconds a step under a schedule; the three times are one microbatch's on a stage."""
     if schedule == "zero_bubble":
         return bubble_zero(pp, forward_s, input_grad_s, weight_grad_s)
-    chunks = vpp if schedule == "interleaved" else 1.0
+    # MaxText goes round its stages so many times: GPipe's memory, and the bubble of chunks
+    chunks = vpp if schedule in ("interleaved", "gpipe") else 1.0
     return bubble_1f1b(pp, chunks, forward_s, input_grad_s + weight_grad_s)
 
 

@@ -21,8 +21,9 @@ from chipshift.jobs.readers.hf_args import put_model_named
 from chipshift.jobs.readers.maxtext_command import command_sheet
 from chipshift.jobs.readers.maxtext_experts import put_capacity
 from chipshift.jobs.readers.maxtext_keys import put_unread
+from chipshift.jobs.readers.maxtext_lora import put_lora
 from chipshift.jobs.readers.maxtext_mesh import put_axes, put_batch
-from chipshift.jobs.readers.maxtext_remat import POLICIES, TENSOR, custom_policy
+from chipshift.jobs.readers.maxtext_remat import POLICIES, TENSOR, UNREAD, custom_policy
 from chipshift.jobs.readers.maxtext_scale import (
     OF_2023,
     SIZES,
@@ -31,6 +32,7 @@ from chipshift.jobs.readers.maxtext_scale import (
     put_scale,
 )
 from chipshift.jobs.readers.optimizer_name import put_optimizer_named
+from chipshift.jobs.readers.preference_keys import say_sampled
 from chipshift.jobs.readers.teacher import put_teacher
 from chipshift.jobs.readers.yaml_sheet import yaml_sheet
 from chipshift.jobs.settings import Setting, Sheet, unset_names, wrong
@@ -81,6 +83,7 @@ def read(source: Source, context: Context) -> Draft:
     put_batch(sheet)
     _precision(sheet)
     _task(sheet)
+    put_lora(sheet)
     _rest(sheet)
     named = sheet.settings.get("model_name")
     put_unread(sheet, named is not None and str(named.value) not in ("default", ""))
@@ -200,6 +203,10 @@ def _precision(sheet: Sheet) -> None:
         draft.put(field, read_dtype(sheet, key, into=field))
         draft.assume(field, held, f"MaxText's {key} follows weight_dtype")
     draft.assume("reduce", draft.get("gradients"), "as the gradients")
+    old = ("int8_training", "use_int8_training", "fwd_int8")
+    eight = sheet.boolean(*old, into="int8 matmuls")  # of 2023
+    if eight is not None and eight.value:
+        draft.put("compute", Given("int8", eight.file, eight.line))
     quantised = near_text(sheet, "quantization", into="quantised matmuls", known=QUANTISATIONS)
     if quantised is not None and quantised.value.strip():
         name = quantised.value.lower()
@@ -256,6 +263,9 @@ def _task(sheet: Sheet) -> None:
     tuned = sheet.boolean("use_sft", into="kind of training")
     if tuned is not None and tuned.value:
         draft.put("task", Given("sft", tuned.file, tuned.line))
+    sampled = sheet.boolean("use_grpo", into="kind of training")
+    if sampled is not None and sampled.value:
+        say_sampled(draft, "grpo")
     pairs = sheet.boolean("use_dpo", into="kind of training")
     if pairs is None or not pairs.value:
         return
@@ -274,6 +284,9 @@ def _custom(sheet: Sheet) -> str:
         place = sheet.text(name, into="kept, moved or run again")
         if place is not None:
             places[name] = place.value
+    for name in UNREAD:
+        if str(sheet.settings[name].value if name in sheet.settings else "remat") != "remat":
+            sheet.ignore((name,), True, "this tensor is taken as run again")
     return custom_policy(places)
 
 
@@ -321,8 +334,11 @@ def _rest(sheet: Sheet) -> None:
     if scale is not None and str(scale.value) == "1":
         sheet.ignore(("global_parameter_scale",), False, "1 leaves the shape as it is")
     put_capacity(sheet)
+    zero = sheet.boolean("shard_optimizer_over_data", into="optimizer state sharded over dp")
+    if zero is not None and zero.value:
+        draft.put("optimizer_sharding", Given("zero1", zero.file, zero.line))
     sheet.ignore(
-        ("shard_optimizer_over_data", "custom_mesh_*", "global_parameter_scale"),
+        ("custom_mesh_*", "global_parameter_scale"),
         True,
         "not read; the estimate takes MaxText's default",
     )

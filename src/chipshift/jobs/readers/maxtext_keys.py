@@ -32,6 +32,22 @@ UNREAD = {
     "shard_exp_on_fsdp": LAYOUT,
     "use_2d_fsdp_sharding": LAYOUT,
     "use_double_wide_mlp": SHAPE,
+    "moe_expert_input_dim": SHAPE,
+    "padded_base_moe_mlp_dim": SHAPE,
+    "mhc_expansion_rate": SHAPE,
+    "logits_dot_in_fp32": "the head's matmul in fp32 is not in the numbers",
+    "experimental_sa_quant_q_fp8": "attention in fp8 is not in the numbers",
+    "experimental_sa_quant_k_fp8": "attention in fp8 is not in the numbers",
+    "fsdp_shard_on_exp": LAYOUT,
+    "expert_shard_attention_option": LAYOUT,
+    "override_logical_axis_rules": LAYOUT,
+    "model_fsdp_ag_once": LAYOUT,
+    "pipeline_fsdp_ag_once": LAYOUT,
+    "pipeline_fsdp_ag_per_repeat": LAYOUT,
+    "ici_autoregressive_parallelism": LAYOUT,
+    "dcn_autoregressive_parallelism": LAYOUT,
+    "num_moe_token_chunks": LAYOUT,
+    "num_moe_emb_chunks": LAYOUT,
 }
 """Keys that bear on a step's time or memory and are not read, with what that means."""
 
@@ -39,10 +55,16 @@ SHAPES = (
     *("sliding_window_size", "chunk_attn_window_size", "num_kv_shared_layers", "shared_experts"),
     *("hidden_size_per_layer_input", "share_kv_projections", "engram_layers", "o_lora_rank"),
     *("first_num_dense_layers", "q_lora_rank", "global_head_dim", "global_num_kv_heads"),
+    *("interleave_moe_layer_step", "trainable_position_size"),
 )
 """Keys of a shape of the file's own that are not read; of a named model they change nothing."""
 
 OFF = ("false", "none", "", "0", "-1", "[]", "default", "causal_lm")
+ONE = (
+    *("mhc_expansion_rate", "num_moe_token_chunks", "interleave_moe_layer_step"),
+    *("ici_autoregressive_parallelism", "dcn_autoregressive_parallelism"),
+)
+"""Keys that are off at 1."""
 
 
 @cache
@@ -69,7 +91,9 @@ def put_unread(sheet: Sheet, named: bool) -> None:
             continue
         sheet.taken.add(key)
         why = reasons.get(top, "")
-        matters = bool(why) and str(setting.value).lower() not in OFF
+        off = (*OFF, "1", "1.0") if top in ONE else OFF
+        off = (*off, "fsdp") if top == "expert_shard_attention_option" else off
+        matters = bool(why) and str(setting.value).lower() not in off
         why = why if matters else "does not change the time or memory of a step here"
         sheet.draft.ignored.append(Ignored(key, setting.file, setting.line, matters, why))
     sheet.close("MaxText", own=own())

@@ -188,8 +188,35 @@ def _pipeline(sheet: Sheet) -> int:
             sheet.settings["num_pipeline_microbatches"],
             "-1 beside a pipeline axis of -1, or a number of stages in its place",
         )
-    repeats = sheet.integer("num_pipeline_repeats", into="vpp", none=(-1,))
-    if repeats is not None and repeats.value > 1:
-        draft.put("vpp", repeats)
+    _repeats(sheet, stages)
     draft.assume("schedule", "gpipe", "MaxText's pipeline runs all forwards, then backwards")
-    return count.value if count else stages
+    delayed = sheet.boolean("pipeline_delay_activation_forwarding", into="default of microbatches")
+    twice = 2 if delayed is not None and delayed.value else 1
+    return count.value if count else stages * twice
+
+
+def _repeats(sheet: Sheet, stages: int) -> None:
+    """Times that a microbatch goes round the stages: by default one layer each time.
+
+    Source: Google, MaxText, configs/types.py: layers / (stages × num_layers_per_pipeline_stage).
+    """
+    draft = sheet.draft
+    repeats = sheet.integer("num_pipeline_repeats", into="vpp", none=(-1,))
+    each = sheet.integer("num_layers_per_pipeline_stage", into="layers a stage each time")
+    piped = sheet.integer("pipeline_parallel_layers", into="layers in the pipeline", none=(-1,))
+    if repeats is not None:
+        draft.put("vpp", repeats)
+        return
+    model = draft.get("model")
+    if model is None or stages == 1:
+        return
+    layers = piped.value if piped is not None else model.n_layers
+    rounds, rest = divmod(layers, stages * (each.value if each is not None else 1))
+    if piped is not None and layers != model.n_layers:
+        why = "taken as spread over the stages too; MaxText runs them outside the pipeline"
+        draft.note("layers outside the pipeline", model.n_layers - layers, why)
+    if rounds < 1 or rest:
+        return
+    if each is not None:
+        draft.put("vpp", Given(rounds, each.file, each.line))
+    draft.assume("vpp", rounds, "MaxText's default num_layers_per_pipeline_stage, 1")

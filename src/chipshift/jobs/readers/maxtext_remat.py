@@ -26,8 +26,18 @@ TENSOR = {
     "mlpwi_0": "up",
     "mlpwi_1": "up",
     "mlpwo": "down",
+    "moe_mlpwi_0": "up",
+    "moe_mlpwi_1": "up",
+    "moe_mlpwo": "down",
+    "kv_proj": "qkv",
+    "mla_q": "qkv",
+    "mla_kv": "qkv",
 }
 """MaxText's checkpoint names in the words of parallel/remat.py (``down``: the layer's output)."""
+
+
+UNREAD = ("query_wa_proj", "kv_wa_proj", "attention_out", "indexer_cutoff_threshold", "engram")
+"""Checkpoint names of tensors that are none of ours: taken as run again."""
 
 
 def custom_policy(places: Mapping[str, str], all_projections: bool = False) -> str:
