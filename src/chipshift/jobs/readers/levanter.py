@@ -6,11 +6,12 @@ Keys and defaults: Stanford CRFM, Levanter, docs/reference/Configuration.md and 
 from __future__ import annotations
 
 import re
+from fnmatch import fnmatch
 
 from chipshift.jobs.context import Context
 from chipshift.jobs.draft import Draft
 from chipshift.jobs.dtypes import dtype_of
-from chipshift.jobs.job import Given
+from chipshift.jobs.job import Given, Ignored
 from chipshift.jobs.readers.config_model import put_config_model
 from chipshift.jobs.readers.hf_args import put_model
 from chipshift.jobs.readers.levanter_models import (
@@ -71,6 +72,11 @@ def read(source: Source, context: Context) -> Draft:
     draft = Draft(source.path, "levanter")
     sheet = yaml_sheet(source, context, draft)
     draft.put("stack", Given("levanter", source.path))
+    for key in ("initialize_from_hf", "model.reference_checkpoint", "model_name_or_path"):
+        named = sheet.settings.get(key)
+        if named is not None and isinstance(named.value, str) and "@" in named.value:
+            # a checkpoint's revision changes no size
+            sheet.settings[key] = Setting(named.value.split("@")[0], named.file, named.line)
     _reference(sheet)
     if not context.model_named:
         _model(sheet, context)
@@ -95,11 +101,14 @@ def read(source: Source, context: Context) -> Draft:
     if name is not None:
         put_optimizer_named(draft, name, "optimizer.type")
     sheet.flag("attention_kernel", "model.attn_backend")
-    sheet.flag("fp8_recipe", "trainer.quantization.fp8", "trainer.fp8")
+    for kind in ("fp8", "int8"):
+        if sheet.flag("fp8_recipe", f"trainer.quantization.{kind}", f"trainer.{kind}"):
+            draft.put("compute", Given(kind, draft.file))
     blocks = sheet.raw("model.cross_entropy_block_size")
     if blocks is not None and blocks[1].value:
         sheet.record(*blocks, "the loss is computed in blocks of the vocabulary")
         draft.note("loss_chunks", 1, "blocks of the vocabulary are not read as pieces")
+    _say(sheet)
     sheet.ignore(QUIET, False, "does not change the time or memory of a step")
     sheet.close("Levanter")
     return draft
@@ -249,14 +258,49 @@ def _axes(sheet: Sheet) -> None:
     place = replicas or inside
     if copies > 1 and place is not None:
         draft.put("dp", Given(copies, place.file, place.line))
-    draft.put("fsdp", Given(1, draft.file))
-    draft.open_axis = "fsdp"
+    shards = sheet.settings.get("trainer.fsdp_axis")
+    free = "dp" if shards is not None and shards.value in (None, "", []) else "fsdp"
+    if free == "fsdp" or copies == 1:
+        draft.put(free, Given(1, draft.file, shards.line if shards is not None else None))
+    draft.open_axis = free
+    _unused_axis(sheet)
     each = sheet.integer("trainer.per_device_parallelism", into="sequences a device", none=(-1,))
     if each is not None:
         micro = each.value * (draft.get("tp") or 1)
         draft.put("microbatch", Given(micro, each.file, each.line))
     else:
         draft.note("accumulation", 1, "per_device_parallelism -1: the whole batch at once")
+
+
+def _unused_axis(sheet: Sheet) -> None:
+    """A model axis that nothing is cut over: its devices repeat one another's work.
+
+    Source: Levanter, trainer.py (``compute_axis_mapping``), 2024 to 2025.
+    """
+    draft = sheet.draft
+    axes = sheet.settings.get("trainer.tensor_parallel_axes")
+    mapped = [
+        key for key in sheet.settings if "axis_resources." in key or key.endswith("axis_resources")
+    ]
+    if (draft.get("tp") or 1) == 1 or mapped or (axes is not None and axes.value):
+        return
+    place = sheet.settings["trainer.model_axis_size"]
+    why = "no tensor_parallel_axes: its devices repeat one another's work, here they share it"
+    draft.ignored.append(Ignored("trainer.model_axis_size", place.file, place.line, True, why))
+
+
+SAID = {
+    "trainer.model_averaging*": "a second copy of the weights is not in the memory",
+    "doremi*": "the reference's forward passes are not in the numbers",
+    "ref_model_path": "the reference's forward passes are not in the numbers",
+}
+"""Keys that bear on a step and are not read."""
+
+
+def _say(sheet: Sheet) -> None:
+    for key, why in SAID.items():
+        if any(fnmatch(k, key) and one.value for k, one in sheet.settings.items()):
+            sheet.ignore((key,), True, why)
 
 
 def _precision(sheet: Sheet) -> None:

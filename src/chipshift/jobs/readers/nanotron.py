@@ -9,8 +9,9 @@ from chipshift.errors import InputError
 from chipshift.jobs.context import Context
 from chipshift.jobs.draft import Draft
 from chipshift.jobs.dtypes import dtype_of
-from chipshift.jobs.job import Given
+from chipshift.jobs.job import Given, Ignored
 from chipshift.jobs.readers.config_model import model_of_config
+from chipshift.jobs.readers.nanotron_layers import windowed, with_experts
 from chipshift.jobs.readers.optimizer_name import put_optimizer_named
 from chipshift.jobs.readers.yaml_sheet import yaml_sheet
 from chipshift.jobs.settings import Sheet, as_boolean, as_integer
@@ -109,6 +110,11 @@ def read(source: Source, context: Context) -> Draft:
         found = draft.values["tp"]
         draft.flag("node_of_8", "parallelism.tp", 8, getattr(found, "line", None))
     off = [key for key, one in sheet.settings.items() if one.value in (False, None)]
+    gathered = sheet.boolean("parallelism.tp_recompute_allgather", into="gathered inputs again")
+    if gathered is not None and not gathered.value and (draft.get("tp") or 1) > 1:
+        key = "parallelism.tp_recompute_allgather"
+        why = "the gathered inputs of linear maps stay for the backward pass; not in the estimate"
+        draft.ignored.append(Ignored(key, gathered.file, gathered.line, True, why))
     sheet.ignore([k for k in off if k.startswith("parallelism.")], False, "off")
     sheet.ignore(QUIET, False, "does not change the time or memory of a step")
     sheet.close("nanotron", unknown_matters=True)
@@ -156,7 +162,8 @@ def _model(sheet: Sheet) -> None:
         if family:
             why = "no is_..._config key: nanotron takes its first kind that has these, Llama's"
             draft.note("model", family, why)
-    if not family or f"{base}moe_config.num_experts" in keys:
+    experts = {k: s for k, s in keys.items() if k.startswith(f"{base}moe_config.")}
+    if not family or (experts and family != "qwen2"):
         unlike = f"{other}, which its Llama has not" if other else "no is_llama_config"
         kind = told[0] if told and not family else "experts" if family else unlike
         draft.wanted_model = f"an architecture that nanotron alone defines ({kind})"
@@ -167,7 +174,14 @@ def _model(sheet: Sheet) -> None:
         width = as_integer(config.get("hidden_size"))
         if "intermediate_size" not in config and width is not None:
             config["intermediate_size"] = 4 * width
+    window, whole = config.pop("sliding_window_size", None), config.get("no_rope_layer")
     model = model_of_config({**config, "model_type": family}, "nanotron", first.where)
+    if family == "qwen2":
+        model = windowed(model, as_integer(window), as_integer(whole))
+        model = with_experts(sheet, model, f"{base}moe_config.") if experts else model
+    elif window is not None:
+        why = "a window is of nanotron's Qwen 2 and StarCoder 2 alone"
+        sheet.ignore((f"{base}sliding_window_size",), False, why)
     draft.put("model", Given(model, first.file, first.line))
     for key, setting in keys.items():
         sheet.raw(key)
