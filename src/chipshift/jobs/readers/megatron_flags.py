@@ -124,6 +124,9 @@ def put_ignored(sheet: Sheet) -> None:
     sheet.ignore(QUIET, False, "does not change the time or memory of a step", among=own())
 
 
+DEEPEP = "moe-enable-deepep"
+
+
 def _dispatcher(sheet: Sheet) -> None:
     """How tokens reach their experts: the estimate sends each to its own by all-to-all.
 
@@ -136,7 +139,7 @@ def _dispatcher(sheet: Sheet) -> None:
     why = "every token is sent to all devices of ep; here to those of its experts alone"
     if found is not None and str(found[1].value).lower() == "allgather":
         sheet.ignore(("moe-token-dispatcher-type",), True, why)
-    elif found is None and "moe-enable-deepep" not in sheet.settings:
+    elif found is None and draft.format == "megatron" and DEEPEP not in sheet.settings:
         draft.note("exchange of tokens", "all-to-all", f"of Megatron's default, allgather: {why}")
 
 

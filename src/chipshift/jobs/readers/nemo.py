@@ -18,6 +18,7 @@ from chipshift.jobs.readers.bridge_launcher import read_launcher
 from chipshift.jobs.readers.bridge_script import is_launcher
 from chipshift.jobs.readers.hf_args import put_model_named
 from chipshift.jobs.readers.megatron_core import PASSED, RENAMED, fill, pass_on, put_precision
+from chipshift.jobs.readers.nemo_engine import put_engine, say_unread
 from chipshift.jobs.readers.preference_keys import say_sampled
 from chipshift.jobs.readers.yaml_sheet import yaml_sheet
 from chipshift.jobs.settings import Setting, Sheet
@@ -78,6 +79,8 @@ def read(source: Source, context: Context) -> Draft:
         draft.put("devices_per_node", sheet.integer("trainer.devices", into="devices a node"))
     fill(settings, draft, context)
     _plain_autocast(sheet)
+    put_engine(sheet)
+    say_unread(sheet)
     return draft
 
 
@@ -201,6 +204,9 @@ def _yaml_words(settings: dict[str, Setting], found: dict[str, Setting]) -> None
     if "num-query-groups" in settings:
         groups = settings["num-query-groups"]
         settings["group-query-attention"] = Setting(True, groups.file, groups.line)
+    window = found.get("model.window_size")
+    if window is not None and isinstance(window.value, list) and window.value:
+        settings["window-size"] = Setting(f"({window.value[0]},0)", window.file, window.line)
     precision = found.get("trainer.precision")
     if precision is not None:
         put_precision(settings, str(precision.value), precision)
