@@ -133,11 +133,11 @@ def _dispatcher(sheet: Sheet) -> None:
     Megatron-LM's default, ``allgather``, sends every token to all devices of ep.
     """
     draft = sheet.draft
-    found = sheet.raw("moe-token-dispatcher-type")
+    found = sheet.settings.get("moe-token-dispatcher-type")
     if "num-experts" not in sheet.settings or (draft.get("ep") or 1) == 1:
         return
     why = "every token is sent to all devices of ep; here to those of its experts alone"
-    if found is not None and str(found[1].value).lower() == "allgather":
+    if found is not None and str(found.value).lower() == "allgather":
         sheet.ignore(("moe-token-dispatcher-type",), True, why)
     elif found is None and draft.format == "megatron" and DEEPEP not in sheet.settings:
         draft.note("exchange of tokens", "all-to-all", f"of Megatron's default, allgather: {why}")

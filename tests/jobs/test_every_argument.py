@@ -1,0 +1,367 @@
+"""Arguments of each framework that bear on a step are read, or said to be left out.
+
+Found by setting each of a framework's own arguments in a job: Megatron-LM's (2026-08), torchtitan's
+(2024 to 2026), MaxText's, NeMo 1's, nanotron's and Levanter's. Expected values are worked by hand.
+"""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+
+from chipshift.jobs.job import TrainJob
+from chipshift.jobs.read import read_job
+from chipshift.models.model import MoeMlp
+
+MEGATRON = """torchrun --nproc-per-node 8 --nnodes 8 pretrain_gpt.py --num-layers 16 \\
+  --hidden-size 2048 --num-attention-heads 16 --seq-length 4096 --max-position-embeddings 4096 \\
+  --micro-batch-size 1 --global-batch-size 256 --bf16 --swiglu --ffn-hidden-size 8192 \\
+  --tensor-model-parallel-size 2 --pipeline-model-parallel-size 2 --num-experts 64 \\
+  --moe-router-topk 6 --expert-model-parallel-size 8 --use-distributed-optimizer \\
+  --vocab-size 32000 --position-embedding-type rope --moe-token-dispatcher-type alltoall"""
+
+
+def job(folder: Path, text: str, name: str, **overrides: str) -> TrainJob:
+    file = folder / name
+    file.write_text(text)
+    return read_job([str(file)], overrides=overrides)
+
+
+def megatron(folder: Path, more: str) -> TrainJob:
+    return job(folder, f"#!/bin/bash\n{MEGATRON} {more}\n", "run.sh")
+
+
+def matter(found: TrainJob) -> set[str]:
+    return {entry.key for entry in found.ignored if entry.matters}
+
+
+@pytest.mark.parametrize(
+    "argument",
+    [
+        *("standalone-embedding-stage", "use-tp-pp-dp-mapping", "retro-add-retriever"),
+        *("no-scatter-gather-tensors-in-pipeline", "distribute-saved-activations"),
+        *("fp16-lm-cross-entropy", "moe-expert-rank-capacity-factor 2"),
+    ],
+)
+def test_megatrons_arguments_that_are_not_counted_are_said(tmp_path: Path, argument: str) -> None:
+    assert argument.split()[0] in matter(megatron(tmp_path, f"--{argument}"))
+
+
+@pytest.mark.parametrize(
+    "argument",
+    ["first-last-layers-bf16", "fp8-dot-product-attention", "num-layers-at-start-in-bf16 2"],
+)
+def test_what_fp8_leaves_out_is_said_under_fp8_alone(tmp_path: Path, argument: str) -> None:
+    key = argument.split()[0]
+    assert key in matter(megatron(tmp_path, f"--fp8-format hybrid --{argument}"))
+    assert key not in matter(megatron(tmp_path, f"--{argument}"))
+
+
+@pytest.mark.parametrize(
+    ("more", "master", "moments"),
+    [
+        # 16 bits of each master weight stand beside the bf16 weight, from which it is made
+        ("--use-precision-aware-optimizer", "bf16", "fp32"),
+        # the fp8 recipes but delayed scaling keep whole fp32 masters
+        ("--use-precision-aware-optimizer --fp8-format e4m3 --fp8-recipe mxfp8", "fp32", "fp32"),
+        ("--use-precision-aware-optimizer --main-params-dtype fp16", "fp16", "fp32"),
+        ("--use-precision-aware-optimizer --exp-avg-dtype fp8 --exp-avg-sq-dtype bf16",
+         "bf16", "bf16"),
+        ("", "fp32", "fp32"),
+    ],
+)  # fmt: skip
+def test_what_megatrons_precision_aware_optimizer_keeps(
+    tmp_path: Path, more: str, master: str, moments: str
+) -> None:
+    kept = megatron(tmp_path, more).precision.value
+    assert (kept.master, kept.moments) == (master, moments)
+
+
+def test_recomputed_experts_in_their_older_spelling(tmp_path: Path) -> None:
+    """Alone the experts' feed-forward runs again; beside selective, attention does too."""
+    alone = megatron(tmp_path, "--moe-layer-recompute").plan
+    assert alone is not None
+    assert alone.value.remat == "custom:saved=attention_norm+qkv+attention+out_proj+mlp_norm"
+    beside = megatron(tmp_path, "--moe-layer-recompute --recompute-activations").plan
+    assert beside is not None
+    assert beside.value.remat == "custom:saved=attention_norm+qkv+out_proj+mlp_norm"
+
+
+def test_tokens_sent_to_every_device_of_ep(tmp_path: Path) -> None:
+    text = MEGATRON.replace("alltoall", "allgather")
+    found = job(tmp_path, text, "run.sh")
+    assert "moe-token-dispatcher-type" in matter(found)
+    bare = text.replace("--moe-token-dispatcher-type allgather", "")
+    found = job(tmp_path, bare, "run.sh")
+    assert any(what == "exchange of tokens" for what, _, _ in found.assumed)
+
+
+TITAN = """[model]
+name = "llama3"
+flavor = "8B"
+[training]
+seq_len = 8192
+local_batch_size = 4
+{training}
+[parallelism]
+data_parallel_shard_degree = 8
+tensor_parallel_degree = 2
+{parallelism}
+"""
+
+
+def titan(folder: Path, training: str = "", parallelism: str = "") -> TrainJob:
+    return job(folder, TITAN.format(training=training, parallelism=parallelism), "job.toml")
+
+
+def test_tensor_parallelism_without_sequence_parallelism(tmp_path: Path) -> None:
+    plan = titan(tmp_path, parallelism="enable_sequence_parallel = false").plan
+    assert plan is not None and not plan.value.sequence_parallel
+
+
+def test_ddp_of_2024_shards_nothing(tmp_path: Path) -> None:
+    plan = titan(tmp_path, training='data_parallel_type = "ddp"').plan
+    assert plan is not None
+    assert (plan.value.dp, plan.value.fsdp) == (8, 1)
+
+
+def test_a_schedule_in_a_file_of_its_own_is_said(tmp_path: Path) -> None:
+    key = 'pipeline_parallel_degree = 2\npipeline_parallel_schedule_csv = "own.csv"'
+    found = titan(tmp_path, parallelism=key)
+    assert "parallelism.pipeline_parallel_schedule_csv" in matter(found)
+
+
+TOKENS = """
+from torchtitan.config import ParallelismConfig, TrainingConfig
+from torchtitan.trainer import Trainer
+from . import model_registry
+
+
+def llama3_8b() -> Trainer.Config:
+    return Trainer.Config(
+        model_spec=model_registry("8B"),
+        training=TrainingConfig(max_context_length=8192{tokens}),
+        parallelism=ParallelismConfig(
+            data_parallel_shard_degree=4, pipeline_parallel_degree=2, num_pp_microbatches=8
+        ),
+    )
+"""
+
+
+@pytest.mark.parametrize(
+    ("tokens", "microbatch", "accumulation", "batch"),
+    [
+        # the default: 16,384 tokens a forward = 2 sequences, 8 of them a step, 4 shards
+        ("", 2, 8, 64),
+        (", num_tokens_per_microbatch_per_dp_rank=32768", 4, 8, 128),
+        # 2 rounds of 8 microbatches of 4 sequences over 4 shards = 256 sequences
+        (", num_tokens_per_microbatch_per_dp_rank=32768, num_tokens_per_train_step=256 * 8192",
+         4, 16, 256),
+    ],
+)  # fmt: skip
+def test_tokens_a_microbatch_in_a_pipeline(
+    tmp_path: Path, tokens: str, microbatch: int, accumulation: int, batch: int
+) -> None:
+    found = job(tmp_path, TOKENS.format(tokens=tokens), "config_registry.py")
+    assert found.plan is not None
+    plan = found.plan.value
+    assert (plan.microbatch, plan.accumulation) == (microbatch, accumulation)
+    assert found.sequences_per_step.value == batch
+
+
+MAXTEXT = """base_config: base.yml
+model_name: llama3.1-8b
+per_device_batch_size: 2
+max_target_length: 4096
+ici_fsdp_parallelism: 2
+"""
+
+
+@pytest.mark.parametrize(
+    ("more", "repeats"),
+    [
+        ("", 8),  # 32 layers / 4 stages, one layer a time by default
+        ("num_layers_per_pipeline_stage: 4\n", 2),
+        ("num_pipeline_repeats: 1\nnum_layers_per_pipeline_stage: 8\n", 1),
+    ],
+)
+def test_maxtexts_pipeline_goes_round_its_stages(tmp_path: Path, more: str, repeats: int) -> None:
+    found = job(tmp_path, f"{MAXTEXT}ici_pipeline_parallelism: 4\n{more}", "own.yml")
+    assert found.plan is not None and found.plan.value.vpp == repeats
+
+
+def test_maxtexts_adapters(tmp_path: Path) -> None:
+    """16 × (4,096 + 4,096) for q and o each, 16 × (4,096 + 14,336) for gate, 32 layers."""
+    lora = """lora:
+  enable_lora: true
+  lora_rank: 16
+  lora_module_path: "decoder/layers/.*(self_attention/(query|out)|mlp/(wi_0))"
+  lora_weight_qtype: nf4
+"""
+    found = job(tmp_path, MAXTEXT + "use_sft: true\n" + lora, "own.yml")
+    trained = 32 * 16 * (2 * 8192 + 18_432)
+    assert any(value == f"{trained:,}" for what, value, _ in found.assumed if "trained" in what)
+    assert (found.task, found.precision.value.weights) == ("lora", "int4")
+
+
+@pytest.mark.parametrize(
+    "line",
+    [
+        *("logits_dot_in_fp32: true", "mhc_expansion_rate: 4"),
+        *("fsdp_shard_on_exp: true", "pipeline_fsdp_ag_once: true", "moe_expert_input_dim: 512"),
+        *("override_logical_axis_rules: true", "expert_shard_attention_option: context"),
+    ],
+)
+def test_maxtexts_keys_that_are_not_counted_are_said(tmp_path: Path, line: str) -> None:
+    found = job(tmp_path, MAXTEXT + line + "\n", "own.yml")
+    assert line.split(":")[0] in matter(found)
+
+
+def test_maxtext_that_samples_says_so(tmp_path: Path) -> None:
+    found = job(tmp_path, MAXTEXT + "use_grpo: true\n", "own.yml")
+    assert any("grpo" in f"{what} {value} {why}".lower() for what, value, why in found.assumed)
+
+
+def test_maxtexts_tensors_of_experts_and_latents(tmp_path: Path) -> None:
+    custom = "remat_policy: custom\nmoe_mlpwi_0: device\nmla_kv: offload\nkv_wa_proj: device\n"
+    found = job(tmp_path, MAXTEXT + custom, "own.yml")
+    assert found.plan is not None and found.plan.value.remat == "custom:saved=up,offload=qkv"
+    assert "kv_wa_proj" in matter(found)
+
+
+def test_maxtexts_int8_of_2023(tmp_path: Path) -> None:
+    assert job(tmp_path, MAXTEXT + "int8_training: true\n", "own.yml").precision.value.compute == (
+        "int8"
+    )
+
+
+NEMO = """trainer:
+  devices: 8
+  num_nodes: 4
+  precision: bf16
+model:
+  micro_batch_size: 2
+  global_batch_size: 256
+  tensor_model_parallel_size: 2
+  pipeline_model_parallel_size: 1
+  encoder_seq_length: 8192
+  num_layers: 32
+  hidden_size: 4096
+  ffn_hidden_size: 14336
+  num_attention_heads: 32
+  megatron_amp_O2: true
+  tokenizer:
+    type: GPT2BPETokenizer
+  optim:
+    name: distributed_fused_adam
+"""
+
+
+def nemo(folder: Path, more: str = "") -> TrainJob:
+    return job(folder, NEMO + more, "own.yaml")
+
+
+def test_nemos_fsdp(tmp_path: Path) -> None:
+    """32 devices over tp 2: 16 shards of fp32 weights, gathered in bf16."""
+    found = nemo(tmp_path, "  fsdp: true\n  fsdp_grad_reduce_dtype: bf16\n")
+    assert found.plan is not None
+    assert (found.plan.value.fsdp, found.plan.value.dp) == (16, 1)
+    kept = found.precision.value
+    assert (kept.weights, kept.gather, kept.reduce, kept.master) == ("fp32", "bf16", "bf16", "none")
+
+
+def test_nemos_distributed_adam_keeps_half_of_each_master_weight(tmp_path: Path) -> None:
+    kept = nemo(tmp_path).precision.value
+    assert (kept.weights, kept.master, kept.moments) == ("bf16", "bf16", "fp32")
+
+
+def test_nemos_window(tmp_path: Path) -> None:
+    found = nemo(tmp_path, "  window_size: [4096, 0]\n")
+    attention = found.model.layers[0][0].attention
+    assert attention is not None and attention.window == 4097  # the token and 4,096 before it
+
+
+@pytest.mark.parametrize(
+    "line",
+    ["num_micro_batches_with_partial_activation_checkpoints: 2", "own_expert_parallel_mode: 4"],
+)
+def test_nemos_keys_that_are_not_counted_are_said(tmp_path: Path, line: str) -> None:
+    assert f"model.{line.split(':')[0]}" in matter(nemo(tmp_path, f"  {line}\n"))
+
+
+NANOTRON = """model:
+  dtype: bfloat16
+  model_config:
+    is_qwen2_config: true
+    hidden_size: 256
+    num_hidden_layers: 4
+    num_attention_heads: 4
+    num_key_value_heads: 4
+    intermediate_size: 768
+    vocab_size: 1024
+    tie_word_embeddings: true
+{model}parallelism: {{dp: 2, tp: 1, pp: 1}}
+tokens: {{sequence_length: 4096, micro_batch_size: 2, batch_accumulation_per_replica: 1}}
+optimizer: {{zero_stage: 0, accumulate_grad_in_fp32: true}}
+"""
+
+
+def test_nanotrons_experts(tmp_path: Path) -> None:
+    """Experts in layers 1 and 3 alone; a width that is not given is nanotron's default, 1,408."""
+    experts = "    moe_config: {num_experts: 8, top_k: 2, layers: [1, 3], "
+    experts += "enable_shared_expert: true, shared_expert_intermediate_size: 512}\n"
+    found = job(tmp_path, NANOTRON.format(model=experts), "own.yaml")
+    kinds = [found.model.layers[kind][0].mlp for kind in found.model.layer_order]
+    assert [isinstance(mlp, MoeMlp) for mlp in kinds] == [False, True, False, True]
+    sparse = kinds[1]
+    assert isinstance(sparse, MoeMlp)
+    assert (sparse.experts, sparse.top_k, sparse.width) == (8, 2, 1408)
+    assert (sparse.shared_width, sparse.shared_gate_params) == (512, 256)
+
+
+def test_nanotrons_window_but_for_layers_without_positions(tmp_path: Path) -> None:
+    window = "    sliding_window_size: 1024\n    no_rope_layer: 4\n"
+    found = job(tmp_path, NANOTRON.format(model=window), "own.yaml")
+    layers = [found.model.layers[kind][0].attention for kind in found.model.layer_order]
+    assert [one.window for one in layers if one is not None] == [1024, 1024, 1024, None]
+
+
+LEVANTER = """data:
+  tokenizer: meta-llama/Llama-2-7b-hf
+model:
+  type: llama
+  seq_len: 2048
+  hidden_dim: 1024
+  num_layers: 4
+  num_heads: 8
+  num_kv_heads: 8
+trainer:
+  mp: p=f32,c=bfloat16
+  train_batch_size: 64
+"""
+
+
+def test_levanters_fp8_runs_the_matmuls(tmp_path: Path) -> None:
+    assert job(tmp_path, LEVANTER + "  fp8: true\n", "own.yaml").precision.value.compute == "fp8"
+
+
+def test_levanter_without_an_axis_for_fsdp(tmp_path: Path) -> None:
+    found = job(tmp_path, LEVANTER + "  fsdp_axis: null\n", "own.yaml")
+    assert found.plan_open == "dp"
+
+
+def test_levanters_model_axis_needs_axes_to_cut(tmp_path: Path) -> None:
+    bare = job(tmp_path, LEVANTER + "  model_axis_size: 2\n", "own.yaml")
+    assert "trainer.model_axis_size" in matter(bare)
+    cut = "  model_axis_size: 2\n  tensor_parallel_axes: [mlp, heads]\n"
+    assert "trainer.model_axis_size" not in matter(job(tmp_path, LEVANTER + cut, "own.yaml"))
+
+
+def test_a_revision_of_levanters_checkpoint(tmp_path: Path) -> None:
+    text = LEVANTER.replace(
+        "model:\n", "initialize_from_hf: mosaicml/mpt-7b@ebb47\nuse_hf_model_config: true\nmodel:\n"
+    )
+    assert job(tmp_path, text.replace("type: llama", "type: mpt"), "own.yaml").model.name == (
+        "mpt-7b"
+    )
