@@ -90,7 +90,7 @@ def own() -> frozenset[str]:
 def say_unread(sheet: Sheet) -> None:
     """Keys that bear on a step and are not read, and those of a fork by their names."""
     draft = sheet.draft
-    taken = {entry.key for entry in (*draft.ignored, *draft.understood)}
+    taken = {entry.key for entry in draft.ignored} | {one.key for one in draft.understood}
     for key, setting in sheet.settings.items():
         if setting.file == "--set" or key in sheet.taken:
             continue
