@@ -113,9 +113,14 @@ def _in_one_move(
     both = over(cfg, ("dp", *where.axis.split("+")))
     if k == 1 or both.slices > 1 or not on.scatters_at_once():
         return {}
-    ragged = laid is not None and on.parts_are_ragged(both.devices, laid.heads)
-    out_of_order = not on.multiplies_meanwhile(both.devices, 1)
-    return scattered(both, reduced, by_sum=ragged or out_of_order)
+    by_sum = laid is not None and (
+        on.parts_are_ragged(both.devices, laid.heads)
+        or (
+            not on.multiplies_meanwhile(both.devices, 1)
+            and on.scatters_layout_by_sum(both.devices, laid)
+        )
+    )
+    return scattered(both, reduced, by_sum)
 
 
 def _once_a_step(cfg: Config) -> float:
@@ -174,6 +179,7 @@ def _replicated(
         (out_of_order and on.scatters_in_mesh_order(looked_up))
         or on.scatters_by_sum(k, in_matmul=False)
         or on.scatters_layout_by_sum(k, laid)
+        or on.cuts_tiles(k, laid.along)
     )
     _add(sums, scattered(where, reduced, by_sum))
     return sums

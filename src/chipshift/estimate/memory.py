@@ -19,7 +19,13 @@ from chipshift.estimate.cuts import (
     state,
     weight_cuts,
 )
-from chipshift.estimate.head import first_layer_out, head_held, heads_at_loss, logit_bytes
+from chipshift.estimate.head import (
+    first_layer_out,
+    head_again,
+    head_held,
+    heads_at_loss,
+    logit_bytes,
+)
 from chipshift.estimate.parts import absent, plus
 from chipshift.estimate.passes import Stage
 from chipshift.estimate.planned import (
@@ -161,6 +167,9 @@ def _stage_parts(s: Setting, c: Columns, choice: Choice, policy: Policy, stage: 
             stranded(s, c, choice, policy, at.counts, w),
         ),
     }
+    if at.planned and moment.loss:
+        again = head_again(s, c, by[0], one_copy(s, choice), _total(parts))
+        parts["collectives"] = plus(gathered, again)
     return {name: rename(part, f"{at.name}_{name}_bytes") for name, part in parts.items()}
 
 

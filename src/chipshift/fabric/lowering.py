@@ -121,7 +121,7 @@ class Slice:
             return False
         largest = next((tiles for devices, tiles in most if n <= devices), most[-1][1])
         if cut and not in_whole_tiles(columns):
-            if in_whole_tiles(cut / n):
+            if in_whole_tiles(cut / n) and self.chip in rules()["scatter_odd_parts"]["chips"]:
                 return rough(int(columns)) > int(largest) or self.parts_are_odd(n, cut)
             columns = tiles_of(columns)
         return rough(int(columns)) > int(largest)
@@ -131,6 +131,12 @@ class Slice:
         rule = rules()["scatter_odd_parts"]
         tiles, rest = divmod(columns / n, rule["tile"])
         return self.chip in rule["chips"] and not rest and tiles % 2 == 1
+
+    def cuts_tiles(self, n: int, columns: float) -> bool:
+        """Whether what fsdp leaves of a matrix's last dimension, by which it lies where that is
+        whole tiles, is cut within a tile."""
+        in_chip = self.layouts and self.chip in rules()["scatter_within_tiles"]["chips"]
+        return in_chip and in_whole_tiles(columns) and not in_whole_tiles(columns / n)
 
     def parts_are_ragged(self, n: int, width: float) -> bool:
         """Whether a device's part of an array fills no whole tiles of rows."""
