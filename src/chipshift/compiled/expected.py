@@ -14,7 +14,7 @@ from dataclasses import replace
 from chipshift.compiled.stages import Over, Sums, gathered, over, scattered, summed, vector_summed
 from chipshift.compiled.step.config import Block, Config, table_rows
 from chipshift.compiled.step.remat_names import choice
-from chipshift.fabric.lowering import Laid, Slice, in_whole_tiles
+from chipshift.fabric.lowering import Laid, Slice, in_whole_tiles, rows_padded
 
 WIDTH = {"float32": 4, "bfloat16": 2, "float16": 2}
 
@@ -55,6 +55,7 @@ def _weights(
     laid: Laid | None = None,
     used: float = 1.0,
     outside: bool = False,
+    heads: float = 0.0,
 ) -> Sums:
     """A weight of ``elements`` a device (after tp and ep): its gathers, and its gradient's sum.
 
@@ -63,6 +64,7 @@ def _weights(
     ``laid``: what of the layout decides how it is scattered.
     ``used``: share of it that a device uses and has a gradient of.
     ``outside``: it is used once a microbatch, outside the loop over layers.
+    ``heads``: of an array of these, which it has as rows.
     """
     sums: Sums = defaultdict(float)
     where = over(cfg, weight_axes(cfg, expert))
@@ -73,7 +75,7 @@ def _weights(
         at_once = outside and _gathered_at_once(cfg, on)
         if at_once:
             _add(sums, gathered(over(cfg, ("dp", *where.axis.split("+"))), held, on))
-        for key, sent in gathered(where, held, on).items():
+        for key, sent in gathered(where, held, on, rows_padded(heads)).items():
             sums[key] += (gathers - at_once) * sent
         if on is not None and in_matmul and not apart:  # else written out, each move by itself
             moved = _in_one_move(cfg, where, k, reduced, on, laid)
@@ -219,7 +221,8 @@ def _layer(cfg: Config, block: Block, on: Slice | None) -> Sums:
         laid = Laid(heads=cut, behind_one=behind)
         if not in_whole_tiles(head):
             laid = replace(laid, along=cut) if latent else Laid(along=cut, behind_one=behind)
-        _add(sums, _weights(cfg, elements, 2, on, used=used, laid=laid))
+        rows = (block.heads if is_query or latent else block.kv_heads) / tp
+        _add(sums, _weights(cfg, elements, 2, on, used=used, laid=laid, heads=rows))
         if used < 1:
             n = over(cfg, weight_axes(cfg, expert=False)).devices
             _add(sums, _summed(cfg, ("tp",), elements / n * WIDTH[cfg.reduce_dtype]))

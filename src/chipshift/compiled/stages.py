@@ -97,12 +97,12 @@ def vector_summed(where: Over, held: float) -> Sums:
     return sums | ({("all_reduce", where.across): held} if where.slices > 1 else {})
 
 
-def gathered(where: Over, held: float, on: Slice | None) -> Sums:
-    """An all-gather to arrays of ``held`` bytes."""
+def gathered(where: Over, held: float, on: Slice | None, padded: float = 1.0) -> Sums:
+    """An all-gather to arrays of ``held`` bytes, which take ``padded`` times as many in memory."""
     n = where.devices_inside
     sums: Sums = {}
     if n > 1:
-        by_sum = on is not None and on.gathers_by_sum(n, held)
+        by_sum = on is not None and on.gathers_by_sum(n, held * padded)
         kind, times = ("all_reduce", 2) if by_sum else ("all_gather", 1)
         sums[kind, where.inside] = times * held * (n - 1) / n
     if where.slices > 1:

@@ -200,6 +200,13 @@ def narrower_than_a_tile(head: float) -> bool:
     return head < int(rules()["scatter_odd_parts"]["tile"])
 
 
+def rows_padded(rows: float) -> float:
+    """Times the room that an array takes with so many heads as its rows: more than a tile of rows
+    are padded to whole ones (ten to sixteen)."""
+    tile = int(rules()["scatter_ragged_heads"]["rows"])
+    return -(-rows // tile) * tile / rows if rows > tile else 1.0
+
+
 def tiles_of(columns: float) -> int:
     """Tiles that so many columns take."""
     return -int(-columns // int(rules()["scatter_odd_parts"]["tile"]))
