@@ -181,7 +181,7 @@ def _replicated(
         (out_of_order and on.scatters_in_mesh_order(looked_up))
         or on.scatters_by_sum(k, in_matmul=False)
         or on.scatters_layout_by_sum(k, laid)
-        or on.cuts_tiles(k, laid.along)
+        or (n > 1 and on.cuts_tiles(k, laid.along))
     )
     _add(sums, scattered(where, reduced, by_sum))
     return sums
