@@ -221,8 +221,8 @@ def _layer(cfg: Config, block: Block, on: Slice | None) -> Sums:
         laid = Laid(heads=cut, behind_one=behind)
         if not in_whole_tiles(head):
             laid = replace(laid, along=cut) if latent else Laid(along=cut, behind_one=behind)
-        rows = (block.heads if is_query or latent else block.kv_heads) / tp
-        _add(sums, _weights(cfg, elements, 2, on, used=used, laid=laid, heads=rows))
+        held = (block.heads if is_query or latent else block.kv_heads) / tp
+        _add(sums, _weights(cfg, elements, 2, on, used=used, laid=laid, heads=held))
         if used < 1:
             n = over(cfg, weight_axes(cfg, expert=False)).devices
             _add(sums, _summed(cfg, ("tp",), elements / n * WIDTH[cfg.reduce_dtype]))
