@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from dataclasses import replace
+from dataclasses import asdict, replace
 from pathlib import Path
 from typing import Any
 
@@ -94,6 +94,7 @@ def read_text(
     cycles = read_cycles(module)
     return {
         "memory_bytes": memory,
+        "mesh": [list(axis) for axis in zip(program.axes, program.sizes, strict=True)],
         "collectives": [_summed(one, found) for one in by_axis(found)],
         "places": [_place(one, module) for one in sorted(found, key=lambda c: -c.bytes)],
         "asked": None if program.asked is None else [list(one) for one in program.asked],
@@ -103,7 +104,7 @@ def read_text(
         "cycles": {
             "compute": cycles.compute,
             "by_kind": cycles.by_kind,
-            "without": [list(kernel) for kernel in cycles.without],
+            "without": [asdict(kernel) for kernel in cycles.without],
         },
         "flops": {"matmuls": matmul_flops(module), "by_cost_analysis": counted},
         "instructions": sum(len(c.instructions) for c in module.computations.values()),

@@ -61,17 +61,20 @@ def _seconds(request: Request, machine: Machine, outcome: dict[str, Any]) -> dic
 
 
 def _flops(request: Request, machine: Machine, outcome: dict[str, Any]) -> float | None:
-    """Of the matmuls, and of the built-in step's attention kernels by their shapes; null where a
-    kernel of the user's own stands in the program, whose work nobody states."""
+    """Of the matmuls, and of kernels: the built-in step's attention by its shapes, a user's own by
+    what its writer states; null where a kernel stands in the program whose work nobody states."""
     found = outcome.get("flops")
-    kernels = [k for k in outcome["cycles"]["without"] if k[1] != SOFTMAX] if found else []
-    if not found or any("splash" not in name for _, name, _ in kernels):
+    if not found:
         return None
-    if kernels and request.config is None:
+    # the kernel that libtpu makes of a softmax is among the matmuls already
+    kernels = [k for k in outcome["cycles"]["without"] if k["name"] != SOFTMAX]
+    if not kernels:
+        return float(found["matmuls"])
+    if request.config is not None:
+        return float(found["matmuls"]) + attention_kernel_flops(request.config, machine)
+    if any(k["flops"] is None for k in kernels):
         return None
-    cfg = request.config
-    attention = attention_kernel_flops(cfg, machine) if kernels and cfg is not None else 0.0
-    return float(found["matmuls"]) + attention
+    return float(found["matmuls"]) + float(sum(k["flops"] * k["times"] for k in kernels))
 
 
 def _memory(machine: Machine, outcome: dict[str, Any]) -> dict[str, Any]:

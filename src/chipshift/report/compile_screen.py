@@ -28,6 +28,19 @@ TENSORS = 6
 NEAR_THE_LIMIT = "so near the limit the fast mode's error could turn that: compile with --time"
 """Said where the fast mode's verdict is not safe."""
 
+KERNELS = 6
+"""Kernels listed that the compiler has no cycles for."""
+
+BY = {
+    "attention": "by the chip's attention kernels",
+    "roofline": "by the roofline",
+    "bytes": "at least, by its bytes (pl.CostEstimate would state its work)",
+}
+"""Where a kernel's seconds are from."""
+
+NO_TIME = "and no time (pl.CostEstimate would state its work)"
+"""Of a kernel whose operands lie in the core's own memory."""
+
 SENT = "bytes_per_device_per_step"
 
 ROUNDING = 0.005
@@ -185,12 +198,24 @@ def _memory(r: Report, width: int) -> Iterator[Line]:
     if r["flops_per_device"]:
         yield [Span(f"  {si(r['flops_per_device'], 'FLOP')} a device in matmuls and attention")]
     if r["estimated_time_s"]:
-        t = r["estimated_time_s"]
-        words = (
-            f"{duration(t['total'])} a step = compute {duration(t['compute'])} + exposed "
-            f"collectives {duration(t['collectives'])}"
-        )
-        yield from labelled("  time by the compiler's cycles:", words, width)
+        yield from _time(r["estimated_time_s"], width)
+
+
+def _time(t: Mapping[str, Any], width: int) -> Iterator[Line]:
+    """By the compiler's cycles, and the kernels that have none."""
+    parts = f"compute {duration(t['compute'])}"
+    if t["total"] is None:
+        words = f"{parts}; for what is sent no link's rate is known, so that a step has no time"
+    else:
+        sent = duration(t["collectives"])
+        words = f"{duration(t['total'])} a step = {parts} + exposed collectives {sent}"
+    yield from labelled("  time by the compiler's cycles:", words, width)
+    for kernel in t.get("kernels", [])[:KERNELS]:
+        times = f"{kernel['count_per_step']:,} × {kernel['name']}"
+        took = f"{duration(kernel['seconds'])} {BY[kernel['by']]}" if kernel["seconds"] else NO_TIME
+        words = f"no cycles, {took}: {times}"
+        where = place(kernel["source"])
+        yield from _dim(f"{words}  {where}" if where else words, width)
 
 
 def below_the_sum(memory: Mapping[str, Any]) -> Iterator[str]:

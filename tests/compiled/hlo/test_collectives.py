@@ -165,3 +165,18 @@ def test_a_gather_that_goes_through_several_fusions_counts_once_and_is_overlappe
     """64 B to each of three others; a convolution runs in the fusion between its ends."""
     (one,) = read_collectives(parse(ASYNCHRONOUS), MeshAxes(("fsdp",), (4,)))
     assert (one.kind, one.count, one.bytes, one.overlapped) == ("all_gather", 1, 192, True)
+
+
+def test_a_sum_that_lost_its_line_has_that_of_what_it_sums() -> None:
+    """libtpu names no operation where it sends a scatter as an all-reduce. Between it and the
+    matmul (line 12) lies a bitcast; the first operand with a computation here counts."""
+    tables = PROGRAM[: PROGRAM.index("%condition")]
+    text = f"""{tables}ENTRY %main (x: bf16[8,128]) -> bf16[128,8] {{
+  %x = bf16[8,128]{{1,0}} parameter(0)
+  %made = bf16[8,128]{{1,0}} negate(%x), metadata={{op_name="jit(f)/dot" stack_frame_id=1}}
+  %turned = bf16[128,8]{{1,0}} bitcast(%made)
+  ROOT %sum = bf16[128,8]{{1,0}} all-reduce(%turned), replica_groups=[4,2]<=[8], to_apply=%add
+}}
+"""
+    (one,) = read_collectives(parse(text), MESH)
+    assert one.source == ("/home/me/train.py", 12)

@@ -40,6 +40,10 @@ _EMITTER = re.compile(r'"emitter":"([^"]+)"')
 _STRATEGY = re.compile(r'"strategy":"([^"]+)"')
 _CHAIN = re.compile(r'chain_id="(\d+)"')
 _MATMULS = ("convolution", "dot")
+
+STEPS_BACK = 4
+"""Operands back from a collective to what made them: bitcasts and copies lie between."""
+
 _KERNEL = re.compile(r'custom_call_target="(tpu_custom_call|__)')
 """Pallas kernels, and cuBLAS's and cuDNN's."""
 
@@ -190,7 +194,7 @@ def _collective(
         _overlapped(module, computation, instruction),
         False,
         said.op_name,
-        module.source(said),
+        module.source(said) or _made_at(module, computation, instruction),
         (padding if why == "padding" else sent if why else 0.0) * count,
         why,
         () if why else tuple((k, a, b * count) for k, a, b in instead),
@@ -227,6 +231,19 @@ def _with_source(module: Module, computation: Computation, one: Instruction) -> 
     everything = (i for c in module.computations.values() for i in c.instructions)
     fusions = (i for i in everything if i.opcode == "fusion")
     return next((i for i in fusions if i.attribute("calls") == computation.name), one)
+
+
+def _made_at(module: Module, computation: Computation, one: Instruction) -> tuple[str, int] | None:
+    """The line that made what a collective without a line sends: libtpu drops it where it sends a
+    scatter as an all-reduce."""
+    for _ in range(STEPS_BACK):
+        before = next((n for n in one.operands if n in computation.by_name), None)
+        if before is None:
+            return None
+        one = computation.by_name[before]
+        if module.source(one):
+            return module.source(one)
+    return None
 
 
 def _after(text: str, key: str) -> str:
