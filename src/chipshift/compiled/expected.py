@@ -11,6 +11,7 @@ from __future__ import annotations
 from collections import defaultdict
 from dataclasses import replace
 
+from chipshift.compiled.attention_matrices import into_heads, into_latents, out_of_heads
 from chipshift.compiled.stages import Over, Sums, gathered, over, scattered, summed, vector_summed
 from chipshift.compiled.step.config import Block, Config, table_rows
 from chipshift.compiled.step.remat_names import choice
@@ -204,29 +205,7 @@ def _layer(cfg: Config, block: Block, on: Slice | None) -> Sums:
     sums: Sums = defaultdict(float)
     tp, ep = cfg.mesh[4], cfg.mesh[2]
     matrices = 3 if block.gated else 2
-    *inner, out = _attention_matrices(cfg, block)
-    apart = tp > 1 and cfg.sequence_parallel
-    for rank in _latent_ranks(block):
-        laid = Laid(along=0 if in_whole_tiles(rank) else cfg.d_model)
-        more = _weights(cfg, cfg.d_model * rank, 2, on, in_matmul=not apart, apart=apart, laid=laid)
-        _add(sums, more)
-    copies = block.kv_rank is None and block.kv_heads % tp > 0  # one head of all on each device
-    latent = block.kv_rank is not None
-    rows = (block.q_rank or cfg.d_model, block.kv_rank or cfg.d_model, cfg.d_model)
-    for elements, cut, is_query in zip(inner, rows, (True, False, False), strict=False):
-        used = 1 / block.kv_heads if copies and apart and not is_query else 1.0
-        one_head = not latent and not is_query and block.kv_heads <= tp
-        behind = "head" if one_head else ""
-        head = block.head_dim if is_query or not latent else _key_and_value_width(block)
-        laid = Laid(heads=cut, behind_one=behind)
-        if not in_whole_tiles(head):
-            laid = replace(laid, along=cut) if latent else Laid(along=cut, behind_one=behind)
-        held = (block.heads if is_query or latent else block.kv_heads) / tp
-        _add(sums, _weights(cfg, elements, 2, on, used=used, laid=laid, heads=held))
-        if used < 1:
-            n = over(cfg, weight_axes(cfg, expert=False)).devices
-            _add(sums, _summed(cfg, ("tp",), elements / n * WIDTH[cfg.reduce_dtype]))
-    _add(sums, _weights(cfg, out, 2, on, laid=Laid(along=cfg.d_model, heads=cfg.d_model)))
+    _add(sums, _attention(cfg, block, on))
     for width in [width / tp for width in (block.mlp_width, block.shared_width) if width]:
         up = Laid(across=width, cut=cfg.d_model, rows=cfg.d_model)
         down = replace(up, along=cfg.d_model)
@@ -243,6 +222,22 @@ def _layer(cfg: Config, block: Block, on: Slice | None) -> Sums:
     _add(sums, _tensor_parallel(cfg, block, on))
     _add(sums, _context_parallel(cfg, block))
     _add(sums, _expert_parallel(cfg, block))
+    return sums
+
+
+def _attention(cfg: Config, block: Block, on: Slice | None) -> Sums:
+    """The weights of attention."""
+    sums: Sums = defaultdict(float)
+    apart = cfg.mesh[4] > 1 and cfg.sequence_parallel
+    for one in into_latents(cfg, block):
+        more = _weights(cfg, one.elements, 2, on, in_matmul=not apart, apart=apart, laid=one.laid)
+        _add(sums, more)
+    n = over(cfg, weight_axes(cfg, expert=False)).devices
+    for one in (*into_heads(cfg, block), out_of_heads(cfg, block)):
+        more = _weights(cfg, one.elements, 2, on, used=one.used, laid=one.laid, heads=one.heads)
+        _add(sums, more)
+        if one.used < 1:
+            _add(sums, _summed(cfg, ("tp",), one.elements / n * WIDTH[cfg.reduce_dtype]))
     return sums
 
 
@@ -268,31 +263,6 @@ def _whole_weights(cfg: Config, block: Block, on: Slice | None) -> Sums:
 def _summed(cfg: Config, axes: tuple[str, ...], held: float, *, vector: bool = False) -> Sums:
     """An all-reduce of ``held`` bytes over ``axes``."""
     return (vector_summed if vector else summed)(over(cfg, axes), held)
-
-
-def _latent_ranks(block: Block) -> list[int]:
-    """Columns of latent attention's matrices into its latents, which tp does not cut."""
-    if block.kv_rank is None:
-        return []
-    return [rank for rank in (block.q_rank, block.kv_rank + block.rope_dim) if rank]
-
-
-def _key_and_value_width(block: Block) -> int:
-    """What latent attention makes of the latent for each head."""
-    return block.head_dim - block.rope_dim + block.v_head_dim
-
-
-def _attention_matrices(cfg: Config, block: Block) -> list[float]:
-    """Elements of each of attention's other matrices on one device before fsdp."""
-    M, tp, H = cfg.d_model, cfg.mesh[4], block.heads
-    out = H * block.v_head_dim * M / tp
-    if block.kv_rank is not None:
-        queries = block.q_rank or M
-        wide = _key_and_value_width(block)
-        return [queries * H * block.head_dim / tp, block.kv_rank * H * wide / tp, out]
-    kv = tp if block.kv_heads % tp == 0 else 1  # fewer key heads than devices: whole on each
-    keys = [M * block.kv_heads * width / kv for width in (block.head_dim, block.v_head_dim)]
-    return [M * H * block.head_dim / tp, *keys, out]
 
 
 def _tokens(cfg: Config) -> float:
