@@ -92,7 +92,8 @@ def test_a_script_gives_every_argument_of_its_lora_config(tmp_path: Path) -> Non
         "from trl import SFTConfig\n"
         "from transformers import AutoModelForCausalLM\n"
         "model = AutoModelForCausalLM.from_pretrained('meta-llama/Llama-3.1-8B')\n"
-        "peft = LoraConfig(r=16, target_modules='all-linear', layers_to_transform=[3],\n"
+        "names = ['q_proj', 'k_proj', 'v_proj', 'o_proj', 'gate_proj', 'up_proj', 'down_proj']\n"
+        "peft = LoraConfig(r=16, target_modules=names, layers_to_transform=[3],\n"
         "                  rank_pattern={'q_proj': 32})\n"
         "args = SFTConfig(output_dir='o', per_device_train_batch_size=1, max_length=1024)\n"
     )

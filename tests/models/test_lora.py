@@ -140,3 +140,18 @@ def test_a_family_whose_modules_are_not_known_says_so() -> None:
     unknown = replace(read_config(MAMBA), architecture="bamboo")
     with pytest.raises(InputError, match="names of 'bamboo' are not known; did you mean 'bamba'"):
         trainable_params(unknown, Lora(4))
+
+
+@pytest.mark.parametrize(
+    ("keys", "says"),
+    [
+        ({"target_modules": "all-linear", "layers_to_transform": [1]}, "target_modules is one"),
+        ({"target_modules": ["q_proj"], "layer_replication": [[0, 2], [1, 3]]}, "repeated layers"),
+        ({"trainable_token_indices": 3}, "a list of tokens"),
+    ],
+)
+def test_what_peft_refuses_or_is_not_counted_is_one_sentence(
+    keys: dict[str, object], says: str
+) -> None:
+    with pytest.raises(InputError, match=says):
+        read_lora(keys)

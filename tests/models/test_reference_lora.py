@@ -13,6 +13,7 @@ from .newer_configs import TEXTS
 from .reference import built_config
 from .reference_configs import DECODERS, HYBRIDS, MULTIMODAL
 from .test_reference import SPARSE
+from .wider_configs import WIDER
 
 pytestmark = [
     pytest.mark.reference,
@@ -36,7 +37,12 @@ FURTHER = [
     for name, config in [*HYBRIDS, *TEXTS, ("glm_moe_dsa", SPARSE)]
     if config["model_type"] in NAMINGS
 ]
-SEEING = [case for case in MULTIMODAL if case[1]["model_type"] in NAMINGS]
+SEEING = [
+    case
+    for case in [*MULTIMODAL, *WIDER]
+    if case[1]["model_type"] in NAMINGS and "text_config" in case[1]
+]
+TEXT_MODELS = ("idefics3", "smolvlm")
 MAMBAS = ("mamba", "mamba2", "falcon_mamba", "falcon_h1", "nemotron_h")
 """Whose way back PEFT refuses to adapt: the scan's kernel reads its weight by itself."""
 
@@ -96,7 +102,8 @@ def test_the_families_that_are_compared() -> None:
 @pytest.mark.parametrize(("config", "auto"), [c[1:] for c in SEEING], ids=[c[0] for c in SEEING])
 def test_all_linear_of_the_language_model_beside_a_tower(config: dict[str, Any], auto: str) -> None:
     keys = {"target_modules": "all-linear", "r": 4}
-    expected = trained(config, keys, auto, inside="language_model")
+    inside = "text_model" if config["model_type"] in TEXT_MODELS else "language_model"
+    expected = trained(config, keys, auto, inside=inside)
     assert trainable_params(read_config(config), read_lora(keys)) == expected
 
 
@@ -131,6 +138,39 @@ def test_magnitudes_and_all_biases(config: dict[str, Any]) -> None:
     ],
 )
 def test_targets_spelt_out(config: dict[str, Any], keys: dict[str, Any]) -> None:
+    assert trainable_params(read_config(config), read_lora(keys)) == trained(config, keys)
+
+
+ODD = [
+    {"target_modules": ["q_proj"], "modules_to_save": ["norm"]},
+    {"target_modules": ["q_proj"], "modules_to_save": ["input_layernorm", "lm_head"]},
+    {"target_modules": "all-linear", "modules_to_save": ["mlp", "v_proj"]},
+    {"target_modules": ["q_proj", "lm_head"], "layers_to_transform": [0]},
+    {"target_modules": ["q_proj"], "layers_to_transform": [1], "layers_pattern": "layers"},
+    {"target_modules": ["q_proj"], "trainable_token_indices": [1, 2, 3]},
+    {"target_modules": ["q_proj"], "trainable_token_indices": {"embed_tokens": [1, 2]}},
+    {"target_modules": ["q_proj", "v_proj"], "lora_bias": True},
+    {"target_modules": "all-linear", "alpha_pattern": {"q_proj": 32},
+     "rank_pattern": {"q_proj": 16, r"^model\.layers\.0\.self_attn\.k_proj": 5}},
+    {"target_modules": ["q_proj"], "rank_pattern": {"k_proj": 4}},
+]  # fmt: skip
+SMALL = {"model_type": "llama", "hidden_size": 64, "num_hidden_layers": 3, "vocab_size": 200,
+         "num_attention_heads": 4, "num_key_value_heads": 2, "intermediate_size": 96}  # fmt: skip
+
+
+@pytest.mark.parametrize("keys", ODD)
+@pytest.mark.parametrize("kind", ["llama", "qwen3"])
+@pytest.mark.parametrize("tied", [False, True])
+def test_odd_keys(keys: dict[str, Any], kind: str, tied: bool) -> None:
+    config = {**SMALL, "model_type": kind, "tie_word_embeddings": tied}
+    if "lm_head" in keys["target_modules"] and tied:
+        pytest.skip("PEFT ties such an adapter to the embedding's")
+    assert trainable_params(read_config(config), read_lora(keys)) == trained(config, keys)
+
+
+def test_stacked_experts_named_alone() -> None:
+    (config,) = [c for n, c in ADAPTED if n == "qwen3_moe"][:1]
+    keys = {"target_parameters": ["mlp.experts.gate_up_proj", "mlp.experts.down_proj"]}
     assert trainable_params(read_config(config), read_lora(keys)) == trained(config, keys)
 
 

@@ -21,10 +21,11 @@ from chipshift.jobs.draft import Draft
 from chipshift.jobs.job import Assumed, Given, Ignored, Stated, restated
 from chipshift.models.adapters import Adapters, adapters_of
 from chipshift.models.count import params
-from chipshift.models.lora import RENAMED, Lora, matmul_share, saved_beside, trainable_params
+from chipshift.models.lora import RENAMED, Lora, matmul_share, trainable_params
 from chipshift.models.model import Attention, DenseMlp, Model, MoeMlp
 from chipshift.models.module_names import NAMINGS
 from chipshift.models.modules import linear_modules, naming
+from chipshift.models.saved import saved_beside
 from chipshift.models.trained import trained_share
 from chipshift.units import GIB
 
@@ -257,8 +258,8 @@ def _adapters(draft: Draft) -> None:
         except InputError as error:
             file = stated.file if isinstance(stated, Given) else draft.file
             raise InputError(f"{file}: {error}") from None
-        for name in saved_beside(model, lora):
-            draft.note("modules_to_save", name, "only an embedding and a head are counted in full")
+        for name in saved_beside(model, lora.saved):
+            draft.note("modules_to_save", name, "it names no module that is counted here")
         draft.note("trained parameters", f"{trained:,}", "adapters and modules saved in full")
         if model.towers:
             why = "the language model's alone, as where the towers are frozen"

@@ -18,6 +18,7 @@ from chipshift.models.fields import Fields, lines_in
 from chipshift.models.hf import load_keys
 from chipshift.models.model import Model, MoeMlp
 from chipshift.models.modules import LinearModule, linear_modules, naming
+from chipshift.models.saved import saved_params, token_rows
 from chipshift.worked import formula
 
 ALL_LINEAR = "all-linear"
@@ -82,11 +83,13 @@ class Lora:
             only item with ``pattern`` true, or ``all-linear``; empty for the family's usual.
         parameters: stacked parameters (experts) that get one too.
         saved: modules trained in full beside it.
+        token_rows: ``(table, rows)`` of tables of which some rows are trained.
         layers: the only layers that get one, empty for all.
         exclusion: pattern of the paths that are left out, where it is one string.
         ranks: ``(pattern, rank)`` for paths whose rank is another.
         bias: ``none``, ``all``, ``lora_only``.
         dora: magnitudes are trained apart.
+        own_bias: adapters have a bias of their own, on the way up.
     """
 
     rank: int = 8
@@ -100,6 +103,8 @@ class Lora:
     ranks: tuple[tuple[str, int], ...] = ()
     bias: str = "none"
     dora: bool = False
+    own_bias: bool = False
+    token_rows: tuple[tuple[str, int], ...] = ()
 
 
 @formula(unit="parameter", source="Hu et al. 2021, LoRA: A is r × inputs and B outputs × r")
@@ -143,6 +148,10 @@ def read_lora(
         _compiled(c, "rank_pattern", str(key))
     inner = c.part("rank_pattern") if ranks else c
     layers = c.values.get("layers_to_transform")
+    if layers is not None and isinstance(c.values.get("target_modules"), str):
+        raise c.wrong("layers_to_transform", "null: target_modules is one string, which has none")
+    if c.has("layer_replication"):
+        raise c.wrong("layer_replication", "null: a model of repeated layers is not counted")
     one = isinstance(layers, int) and not isinstance(layers, bool)
     numbers = [c.count("layers_to_transform", least=0)] if one else c.counts("layers_to_transform")
     read = Lora(
@@ -157,6 +166,8 @@ def read_lora(
         ranks=tuple((str(key), inner.count(str(key), most=1_000_000)) for key in ranks),
         bias=c.text("bias", default="none", choices=("none", "all", "lora_only")),
         dora=c.flag("use_dora", default=False),
+        own_bias=c.flag("lora_bias", default=False),
+        token_rows=_token_rows(c),
     )
     c.asked.update(LISTS)
     c.refuse_slips()
@@ -178,6 +189,18 @@ def _names(c: Fields, key: str) -> tuple[tuple[str, ...], bool]:
     raise c.wrong(key, "names of modules")
 
 
+def _token_rows(c: Fields) -> tuple[tuple[str, int], ...]:
+    """Tables of which some rows are trained, by name; a list is of the embedding's."""
+    key, value = "trainable_token_indices", c.values.get("trainable_token_indices")
+    c.asked.add(key)
+    if value is None:
+        return ()
+    tables = value if isinstance(value, Mapping) else {"embed_tokens": value}
+    if not all(isinstance(rows, (list, tuple)) for rows in tables.values()):
+        raise c.wrong(key, "a list of tokens, or one for each table")
+    return tuple((str(name), len(rows)) for name, rows in tables.items())
+
+
 def _compiled(c: Fields, key: str, pattern: str) -> None:
     if len(pattern) > 1000:
         raise c.wrong(key, "a pattern of at most 1,000 characters")
@@ -190,6 +213,11 @@ def _compiled(c: Fields, key: str, pattern: str) -> None:
 def _named(path: str, names: tuple[str, ...]) -> bool:
     """Whether a path is one of the names or ends in one."""
     return any(path == name or path.endswith(f".{name}") for name in names)
+
+
+def _within(path: str, names: tuple[str, ...]) -> bool:
+    """Whether a module is one of the names or inside one."""
+    return any(f".{name}." in f".{path}." for name in names)
 
 
 def _rank(model: Model, lora: Lora, path: str) -> int:
@@ -218,7 +246,8 @@ def adapted(model: Model, lora: Lora) -> list[LinearModule]:
     ]
     inside = linear_modules(model)
     modules = [m for m in inside if not m.stacked]
-    targets = lora.targets or _usual(model, modules)
+    # stacked parameters named alone are all that is adapted
+    targets = lora.targets or (() if lora.parameters else _usual(model, modules))
     if targets == (ALL_LINEAR,):
         targets = tuple(_ends(modules)) + tuple(RENAMED.get(model.architecture, ()))
     elif not lora.pattern and not lora.parameters:
@@ -229,8 +258,10 @@ def adapted(model: Model, lora: Lora) -> list[LinearModule]:
     else:
         chosen = [m for m in [*modules, *ends] if _named(m.name, targets)]
     if lora.layers:
-        chosen = [m for m in chosen if m.layer in lora.layers]
+        whole = set(targets)  # a whole path is a target whatever its layer
+        chosen = [m for m in chosen if m.layer in lora.layers or m.name in whole]
     chosen = [m for m in chosen if not _named(m.name, lora.excluded)]
+    chosen = [m for m in chosen if not _within(m.name, lora.saved)]
     if lora.exclusion:
         chosen = [m for m in chosen if not re.fullmatch(lora.exclusion, m.name)]
     chosen += [m for m in inside if m.stacked and _named(m.name, parameters)]
@@ -302,8 +333,8 @@ def trainable_params(model: Model, lora: Lora) -> int:
     total = sum(
         lora_params(_rank(model, lora, m.name), m.inputs, m.outputs, m.copies) for m in modules
     )
-    if lora.dora:
-        total += sum(m.outputs * m.copies for m in modules)
+    total += sum(m.outputs * m.copies for m in modules) * (lora.dora + lora.own_bias)
+    total += saved_params(model, lora.saved) + token_rows(model, lora.token_rows)
     names = naming(model)
     width = model.embedding_width or model.d_model
     head_saved = _head_saved(model, lora)
@@ -370,10 +401,3 @@ def matmul_share(model: Model, lora: Lora) -> Share:
     saved = head * _head_saved(model, lora)
     maps = sum(m.inputs * m.outputs * m.copies for m in linear_modules(model))
     return Share(adapters + saved, maps + head)
-
-
-def saved_beside(model: Model, lora: Lora) -> tuple[str, ...]:
-    """Modules saved in full that are neither the embedding nor the head, and are not counted."""
-    names = naming(model)
-    ends = (names.embedding, names.head)
-    return tuple(s for s in lora.saved if not any(_named(end, (s,)) for end in ends))

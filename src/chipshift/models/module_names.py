@@ -146,6 +146,12 @@ _JAMBA = Naming(
     experts="feed_forward.experts",
 )
 _MAMBA = Naming(layers="backbone.layers", embedding="backbone.embeddings")
+_LFM2 = Naming(
+    o="out_proj",
+    mlp=("feed_forward.w1", "feed_forward.w3", "feed_forward.w2"),
+    mixer="conv",
+)
+_TEXT = "model.text_model"  # where SmolVLM keeps its language model
 _QWEN_NEXT = Naming(shared="mlp.shared_expert", mixer="linear_attn")
 _QWEN_35 = replace(_QWEN_NEXT, renamed=_DELTA)
 _LLAMA_4 = Naming(
@@ -184,6 +190,7 @@ NAMINGS: dict[str, Naming] = {
             "gemma",
             "gemma2",
             "gemma3_text",
+            "gemma3n_text",
             "glm4_moe",
             "glm4_moe_lite",
             "gpt_oss",
@@ -216,11 +223,22 @@ NAMINGS: dict[str, Naming] = {
     **dict.fromkeys(("qwen3_5", "qwen3_5_moe"), _seeing(_QWEN_35)),
     **dict.fromkeys(
         (
+            "aya_vision",
+            "cohere2_vision",
             "gemma3",
+            "gemma3n",
+            "glm4v_moe",
+            "internvl",
+            "kimi_k25",
+            "kimi_vl",
             "llava",
             "llava_next",
+            "llava_onevision",
             "mistral3",
             "paligemma",
+            "qwen2_audio",
+            "qwen3_asr",
+            "voxtral",
             "qwen2_vl",
             "qwen2_5_vl",
             "qwen3_vl",
@@ -238,6 +256,11 @@ NAMINGS: dict[str, Naming] = {
     "falcon": _BLOOM,
     "glm": _GLM,
     "glm4": _GLM,
+    **dict.fromkeys(("glm46v", "glm4v"), _seeing(_GLM)),
+    **dict.fromkeys(
+        ("idefics3", "smolvlm"),
+        replace(_LLAMA, layers=f"{_TEXT}.layers", embedding=f"{_TEXT}.embed_tokens"),
+    ),
     "gemma4_text": Naming(shared="mlp", router="router.proj"),
     "gpt2": _GPT2,
     "gpt_bigcode": _GPT2,
@@ -254,11 +277,8 @@ NAMINGS: dict[str, Naming] = {
     "hunyuan_v1_moe": Naming(shared="mlp.shared_mlp", router="mlp.gate.wg"),
     "internlm2": _INTERNLM2,
     "kimi_linear": Naming(mixer="self_attn", renamed=_KIMI),
-    "lfm2": Naming(
-        o="out_proj",
-        mlp=("feed_forward.w1", "feed_forward.w3", "feed_forward.w2"),
-        mixer="conv",
-    ),
+    "lfm2": _LFM2,
+    "lfm2_vl": _seeing(_LFM2),
     "llama4": _seeing(_LLAMA_4),
     "llama4_text": _LLAMA_4,
     "minimax": _MINIMAX,
@@ -294,6 +314,7 @@ NAMINGS: dict[str, Naming] = {
     ),
     "phi": Naming(o="dense", mlp=("mlp.fc1", "mlp.fc2")),
     "phi3": _PHI3,
+    "phi4_multimodal": _PHI3,
     "phimoe": Naming(router="mlp.router"),
     "qwen": _QWEN,
     "qwen2_moe": Naming(shared="mlp.shared_expert"),

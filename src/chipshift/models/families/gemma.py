@@ -59,12 +59,13 @@ def gemma3n_text(c: Fields) -> Model:
     shared = c.count("num_kv_shared_layers", default=15, least=0)
     maps = (
         Projection("altup.modality_router", width, inputs),
+        Projection("altup.prediction_coefs", inputs, inputs * inputs),
+        Projection("altup.correction_coefs", inputs, inputs),
         Projection("laurel.linear_left", width, side),
         Projection("laurel.linear_right", side, width),
         Projection("per_layer_input_gate", width, own),
         Projection("per_layer_projection", own, width),
     )
-    mixing = inputs * inputs + inputs**3 + width
     kinds = windows(c, [(i + 1) % 5 != 0 for i in range(count)])
     widths = c.counts("intermediate_size", least=1, length=count) if _listed(c) else []
     widths = widths or [c.count("intermediate_size")] * count
@@ -74,7 +75,7 @@ def gemma3n_text(c: Fields) -> Model:
             DenseMlp(widths[i]),
             7 * width,  # the block's four, the router's, the side path's, the own embedding's
             projections=maps,
-            other_params=mixing,
+            other_params=width,  # the scale of what is corrected
         )
         for i, w in enumerate(kinds)
     ]
