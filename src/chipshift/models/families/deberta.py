@@ -45,8 +45,8 @@ def deberta_v2(c: Fields) -> Model:
         assert block.attention is not None
         meeting = replace(block.attention, table_keys=met * distances // 2)
         block = replace(block, attention=meeting, mixing_flops=met * 2 * distances * width**2)
-        if "layer_norm" in c.text("norm_rel_ebd", default="none"):
-            loose = 2 * width
+    if "layer_norm" in c.text("norm_rel_ebd", default="none"):
+        loose = 2 * width  # of the table of distances, and built without it too
     positions = 0
     if c.flag("position_biased_input", default=True):
         positions = c.count("max_position_embeddings", default=512)
@@ -62,12 +62,14 @@ def deberta_v2(c: Fields) -> Model:
     if kind in ("ForSequenceClassification", "ForMultipleChoice"):
         maps.append(linear("pooler", width, width, once=True))
     maps += task_heads(c, kind, width, "", False)
+    # a head of its own has a bias beside the one that it is given either way
+    tied = c.flag("tie_word_embeddings", default=True)
     model = assemble(
         c,
         [block] * n_layers(c),
-        tied=c.flag("tie_word_embeddings", default=True) or not masked,
+        tied=tied or not masked,
         final_norm_params=2 * narrow * masked,
-        head_bias_params=c.count("vocab_size") * masked,
+        head_bias_params=c.count("vocab_size") * masked * (1 if tied else 2),
         embedding_extra_params=(positions + c.count("type_vocab_size", default=0, least=0)) * narrow
         + distances * width,
         embedding_width=None if narrow == width else narrow,

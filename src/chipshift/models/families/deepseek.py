@@ -52,9 +52,8 @@ def deepseek_v2(c: Fields) -> Model:
 
 def minicpm3(c: Fields) -> Model:
     """MiniCPM 3: latent attention before dense feed-forwards."""
-    c = c.having(
-        q_lora_rank=768, kv_lora_rank=256, qk_nope_head_dim=64, qk_rope_head_dim=32, v_head_dim=64
-    )
+    c = c.having(q_lora_rank=768, kv_lora_rank=256, qk_nope_head_dim=64, qk_rope_head_dim=32)
+    c = c.having(v_head_dim=d_model(c) // c.count("num_attention_heads", most=100_000))
     feed_forward = mlp(c, bias=c.flag("mlp_bias", default=False))
     return stack(c, mla(c), feed_forward, tied=True)
 
@@ -63,7 +62,10 @@ def glm4_moe_lite(c: Fields) -> Model:
     """GLM-4.7-Flash: GLM's experts over latent attention, the first layer dense unless listed."""
     kinds = c.names("mlp_layer_types", ("dense", "sparse"), n_layers(c))
     first = kinds.index("sparse") if "sparse" in kinds else 1
-    c = c.having(n_routed_experts=64, moe_intermediate_size=1536)
+    c = c.having(n_routed_experts=64, moe_intermediate_size=1536, num_experts_per_tok=4)
+    c = c.having(qk_nope_head_dim=192, v_head_dim=256)
+    if "q_lora_rank" not in c.values:  # a null is none
+        c = c.having(q_lora_rank=768)
     return latent_moe(c.replaced(first_k_dense_replace=first), dense=1)
 
 

@@ -24,7 +24,8 @@ from chipshift.models.model import Layer, Model
 
 def bitnet(c: Fields) -> Model:
     """BitNet: a norm more before the way back of attention and of the feed-forward."""
-    attention = replace(gqa(c, bias=attention_bias(c)), norm_params=d_model(c))
+    attention = gqa(c, bias=attention_bias(c), kv_default=5)
+    attention = replace(attention, norm_params=d_model(c))
     feed_forward = mlp(c)
     layer = Layer(attention, feed_forward, 2 * d_model(c) + feed_forward.width)
     tied = c.flag("tie_word_embeddings", default=False)
@@ -35,12 +36,13 @@ def cwm(c: Fields) -> Model:
     """Code World Model: three sliding layers after one that sees everything."""
     c = c.having(head_dim=128, sliding_window=8192)
     kinds = windows(c, [i % 4 != 0 for i in range(n_layers(c))])
-    return stack(c, [gqa(c, window=w, kv_default=8) for w in kinds], mlp(c))
+    feed_forward = mlp(c, bias=c.flag("mlp_bias", default=False))
+    return stack(c, [gqa(c, window=w, kv_default=8) for w in kinds], feed_forward)
 
 
 def helium(c: Fields) -> Model:
     """Helium: Llama's block with no bias on the way back of attention."""
-    c = c.having(head_dim=128)
+    c = c.having(head_dim=128, num_key_value_heads=20)
     bias = attention_bias(c, "qkv")
     return stack(c, gqa(c, bias=bias), mlp(c, bias=c.flag("mlp_bias", default=False)))
 

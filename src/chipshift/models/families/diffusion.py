@@ -89,7 +89,7 @@ def dit(c: Fields) -> Model:
     block = Layer(
         attention(width, heads, head_dim=head_dim, bias=bias),
         feed_forward(width, 4 * width),
-        0,
+        2 * width if c.flag("norm_elementwise_affine", default=False) else 0,
         projections=(
             *embedder("timestep", SINUSOID, width),
             linear("modulation", width, 6 * width, once=True),
@@ -114,7 +114,7 @@ def pixart(c: Fields) -> Model:
     block = Layer(
         own,
         feed_forward(width, 4 * width),
-        0,
+        4 * width if c.flag("norm_elementwise_affine", default=False) else 0,
         cross=replace(own, kv_from="encoder", kv_input=reads),
         other_params=6 * width,
     )
@@ -165,7 +165,7 @@ def sd3(c: Fields) -> Model:
         ),
     )
     kinds, order = runs([text] * (depth - 1) + [read])
-    reads = c.count("caption_projection_dim", default=width)
+    reads = c.count("caption_projection_dim", default=1152)
     context = (linear("context_embedder", c.count("joint_attention_dim", default=4096), reads),)
     maps = (
         *embedder("timestep", SINUSOID, width),

@@ -94,7 +94,7 @@ def ltx(c: Fields) -> Model:
     maps = (
         *_timed(width),
         linear("x_embedder", channels, width),
-        linear("proj_out", width, c.count("out_channels", default=channels)),
+        linear("proj_out", width, c.count("out_channels", default=128)),
     )
     depth = c.count("num_layers", default=28, most=MOST_LAYERS)
     model = image_model("ltx", width, [block] * depth, maps)
@@ -146,7 +146,7 @@ def sana(c: Fields) -> Model:
     maps = _timed(width)
     if c.flag("guidance_embeds", default=False):
         maps += embedder("guidance", SINUSOID, width)
-    out = c.count("out_channels", default=channels)
+    out = c.count("out_channels", default=32)
     maps += (linear("proj_out", width, patch * patch * out),)
     depth = c.count("num_layers", default=20, most=MOST_LAYERS)
     model = image_model("sana", width, [block] * depth, maps, (stem,), count)

@@ -108,7 +108,7 @@ def hunyuan_video(c: Fields) -> Model:
     reads = c.count("text_embed_dim", default=4096)
     refined = Layer(
         attention(width, heads, head_dim=head_dim),
-        mlp,
+        feed_forward(width, 4 * width),
         4 * width,
         projections=(linear("norm_out", width, 2 * width, once=True),),
     )
@@ -189,7 +189,7 @@ def auraflow(c: Fields) -> Model:
         linear("proj_out", width, pixels * c.count("out_channels", default=4), bias=False),
     )
     reads = c.count("joint_attention_dim", default=2048)
-    into = c.count("caption_projection_dim", default=width)
+    into = c.count("caption_projection_dim", default=3072)
     text = _text(
         width,
         [block] * doubles,

@@ -39,7 +39,14 @@ def distilbert(c: Fields) -> Model:
         hidden_size=c.count("dim", "hidden_size", default=768),
         intermediate_size=c.count("hidden_dim", "intermediate_size", default=3072),
     )
-    return bert_like(c, types=0, pooled=(), before_classes="pre_classifier", choices_alike=True)
+    return bert_like(
+        c,
+        types=0,
+        pooled=(),
+        before_classes="pre_classifier",
+        choices_alike=True,
+        second_bias=False,
+    )
 
 
 def electra(c: Fields) -> Model:
@@ -51,6 +58,7 @@ def electra(c: Fields) -> Model:
         before_classes="classifier.dense",
         width=c.count("embedding_size", default=128),
         choices_alike=True,
+        second_bias=False,
     )
 
 
@@ -127,6 +135,7 @@ def bert_like(
     before_classes: str = "",
     width: int | None = None,
     choices_alike: bool = False,
+    second_bias: bool = True,
 ) -> Model:
     """Embedding tables and their norm, blocks, and the head that the class names.
 
@@ -135,6 +144,7 @@ def bert_like(
         pooled: classes (what follows the family's name) that have a pooler.
         before_classes: a map before the classes of a whole text.
         width: of the embedding, where it is not the model's.
+        second_bias: a head that is not tied has a bias beside the one that it has either way.
     """
     kind, inner = built_as(c), d_model(c)
     width = inner if width is None else width
@@ -157,12 +167,13 @@ def bert_like(
     if discerns:
         maps += [linear("discriminator.dense", inner, inner), linear("discriminator", inner, 1)]
     maps += task_heads(c, kind, inner, before_classes, choices_alike)
+    tied = c.flag("tie_word_embeddings", default=True)
     model = assemble(
         c,
         [crossed(c, block, inner)] * n_layers(c),
-        tied=c.flag("tie_word_embeddings", default=True) or not masked,
+        tied=tied or not masked,
         final_norm_params=2 * width * masked,
-        head_bias_params=c.count("vocab_size") * masked,
+        head_bias_params=c.count("vocab_size") * masked * (2 if second_bias and not tied else 1),
         embedding_extra_params=(positions + types) * width,
         embedding_width=None if width == inner else width,
         projections=tuple(maps),

@@ -103,7 +103,11 @@ def _borrowing(attention: Attention, borrows: bool) -> Attention:
     """Attention that reads an earlier layer's keys: no k and v, and no norm over keys."""
     if not borrows:
         return attention
-    return replace(attention, kv_shared=True, norm_params=attention.norm_params // 2)
+    a = attention
+    keyed = a.kv_heads * (a.head_dim + a.v_head_dim) if a.bias_params else 0
+    return replace(
+        a, kv_shared=True, norm_params=a.norm_params // 2, bias_params=a.bias_params - keyed
+    )
 
 
 def _sandwich(c: Fields, *, every: int, norm: str) -> Model:

@@ -247,8 +247,8 @@ def _nemotron_kinds(c: Fields) -> list[str]:
 def _nemotron_moe(c: Fields, bias: bool) -> Layer:
     """Squared-ReLU experts, which may work in a latent narrower than the model."""
     width = d_model(c)
-    each = c.count("moe_shared_expert_intermediate_size", default=7688)
-    shared = c.count("n_shared_experts", default=1, least=0, most=1000) * each
+    # how many experts share it is not asked: the width is of all of them
+    shared = c.count("moe_shared_expert_intermediate_size", default=7688)
     moe = routed(
         c,
         c.count("n_routed_experts", default=8, most=100_000),
@@ -290,6 +290,7 @@ def qwen3_5_moe(c: Fields) -> Model:
 
 def qwen3_5(c: Fields) -> Model:
     """Qwen3.5's dense models."""
+    c = c.having(num_key_value_heads=4)
     return _gated(c, [mlp(c)] * n_layers(c))
 
 

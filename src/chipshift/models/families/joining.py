@@ -38,7 +38,7 @@ TEXTS: dict[str, Callable[[Fields], Model]] = {
     "lfm2": hybrid.lfm2,
     "llama": llama.llama,
     "llama4_text": moe.llama4_text,
-    "ministral3": llama.mistral,
+    "ministral3": llama.ministral3,
     "mistral": llama.mistral,
     "phi3": llama.phi3,
     "qwen2": llama.qwen2,
@@ -48,7 +48,7 @@ TEXTS: dict[str, Callable[[Fields], Model]] = {
     "qwen3": llama.qwen3,
     "qwen3_asr_text": llama.qwen3,
     "qwen3_vl_text": llama.qwen3,
-    "qwen3_vl_moe_text": moe.qwen3_moe,
+    "qwen3_vl_moe_text": moe.qwen3_vl_moe_text,
     "qwen3_omni_moe_text": moe.qwen3_moe,
     "qwen3_5_text": hybrid.qwen3_5,
     "qwen3_5_moe_text": hybrid.qwen3_5_moe,
@@ -113,9 +113,26 @@ def joined(
     return replace(
         text,
         architecture=c.text("model_type", default=text.architecture),
-        tied=c.flag("tie_word_embeddings", default=tied),
+        tied=_tied(c, tied),
         towers=(tower,),
     )
+
+
+TEXT_TIES_TOO = ("glm4v", "llava", "llava_onevision", "qwen2_5_vl", "qwen2_vl")
+TEXT_TIES = ("llama4",)
+NEVER_TIED = ("qwen2_audio", "voxtral")
+"""Whether the head is the table's transpose, where the reference does not read it at the top."""
+
+
+def _tied(c: Fields, usual: bool) -> bool:
+    """Whether a model's head is tied: by the key at the top, or by that of its language model."""
+    kind, top = c.values.get("model_type"), c.flag("tie_word_embeddings", default=usual)
+    if kind in NEVER_TIED:
+        return False
+    if not c.has("text_config") or kind not in (*TEXT_TIES_TOO, *TEXT_TIES):
+        return top
+    own = c.part("text_config").flag("tie_word_embeddings", default=False)
+    return own if kind in TEXT_TIES else top or own
 
 
 def alone(c: Fields, text: Model) -> Model:

@@ -22,8 +22,13 @@ def llama(c: Fields) -> Model:
 
 
 def mistral(c: Fields) -> Model:
-    """Mistral and Ministral 3: no biases; every layer slides if ``sliding_window`` is set."""
+    """Mistral: no biases; every layer slides if ``sliding_window`` is set."""
     return stack(c, gqa(c, kv_default=8, window=c.maybe("sliding_window")), mlp(c))
+
+
+def ministral3(c: Fields) -> Model:
+    """Ministral 3: Mistral's block, its heads 128 wide."""
+    return mistral(c.having(head_dim=128))
 
 
 def ministral(c: Fields) -> Model:

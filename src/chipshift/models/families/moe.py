@@ -110,6 +110,13 @@ def qwen3_moe(c: Fields) -> Model:
     return stack(c, attention, mixed(c, sparse_layers(c), experts))
 
 
+def qwen3_vl_moe_text(c: Fields) -> Model:
+    """The language model of Qwen3-VL's mixtures: Qwen3-MoE with defaults of its own."""
+    if not c.has("num_experts", "num_local_experts"):
+        c = c.having(num_experts=60)
+    return qwen3_moe(c.having(num_experts_per_tok=4, moe_intermediate_size=1408))
+
+
 def olmoe(c: Fields) -> Model:
     """OLMoE: norms over all query and all key channels."""
     return stack(

@@ -86,9 +86,8 @@ def _llava(c: Fields, loose: bool) -> Model:
 def paligemma(c: Fields) -> Model:
     """PaliGemma: one linear map."""
     text, tower = text_of(c, "gemma"), tower_of(c, "siglip_vision_model")
+    # what the tower's own section says of it is not read
     outputs = c.count("projection_dim", default=2048)
-    if c.has("vision_config"):
-        outputs = c.part("vision_config").count("projection_dim", default=outputs)
     return joined(c, text, tower, (linear("projector", tower.d_model, outputs),), tied=True)
 
 
@@ -302,7 +301,7 @@ def _kimi(c: Fields, tied: bool) -> Model:
         linear("projector.in_proj", wide, wide, every=merge),
         linear("projector.out_proj", wide, text.d_model, every=merge),
     )
-    inputs = c.count("projection_hidden_size", default=width)
+    inputs = c.count("projection_hidden_size", default=1152 if tied else width)
     part = c.part("text_config") if c.has("text_config") else c
     if not tied:
         tied = part.flag("tie_word_embeddings", default=False)

@@ -177,15 +177,31 @@ def lfm2_vl(c: Fields) -> Model:
 
 def qwen2_audio(c: Fields) -> Model:
     """Qwen2-Audio: Whisper's encoder, every two frames pooled, one map."""
-    text, ear = text_of(c, "qwen2"), whisper_ear(c.part("audio_config"), "audio")
+    text = text_of(c, "qwen2")
+    ear = whisper_ear(c.part("audio_config").having(num_mel_bins=128), "audio")
     maps = (linear("projector", ear.d_model, text.d_model, every=2),)
     return joined(c, text, ear, maps, tied=False)
 
 
+VOXTRAL_TEXT = {
+    "vocab_size": 131_072,
+    "hidden_size": 3072,
+    "intermediate_size": 8192,
+    "num_hidden_layers": 30,
+    "num_attention_heads": 32,
+    "num_key_value_heads": 8,
+    "head_dim": 128,
+}
+"""What a Voxtral config leaves to the class of its language model, where that is a Llama."""
+
+
 def voxtral(c: Fields) -> Model:
     """Voxtral: Whisper's encoder, every four frames laid side by side, two maps without biases."""
-    text, a = text_of(c, "llama"), c.part("audio_config")
-    ear = whisper_ear(_by_usual_names(a), "audio")
+    part = c.part("text_config")
+    usual = VOXTRAL_TEXT if part.text("model_type", default="llama") == "llama" else {}
+    text = text_of(c.replaced(text_config=part.having(**usual).values), "llama")
+    a = c.part("audio_config")
+    ear = whisper_ear(_by_usual_names(a.having(num_mel_bins=128)), "audio")
     inputs = a.count("intermediate_size", default=5120)
     maps = (
         linear("projector.linear_1", inputs, text.d_model, False, every=4),

@@ -26,12 +26,18 @@ def t5(c: Fields) -> Model:
 
 def mt5(c: Fields) -> Model:
     """mT5: T5 with gated feed-forwards unless told otherwise."""
-    return _t5(c, "gated-gelu", biases_everywhere=False)
+    return _t5(_as_mt5(c), "gated-gelu", biases_everywhere=False)
 
 
 def umt5(c: Fields) -> Model:
     """UMT5: position biases in every layer, gated feed-forwards unless told otherwise."""
-    return _t5(c, "gated-gelu", biases_everywhere=True)
+    return _t5(_as_mt5(c), "gated-gelu", biases_everywhere=True)
+
+
+def _as_mt5(c: Fields) -> Fields:
+    """Numbers that mT5 leaves out are not T5's."""
+    layers = {} if c.has("num_layers", "num_hidden_layers") else {"num_layers": 8}
+    return c.having(d_ff=1024, num_heads=6, **layers)
 
 
 def _t5(c: Fields, activation: str, biases_everywhere: bool) -> Model:
@@ -124,8 +130,16 @@ def marian(c: Fields) -> Model:
 
 
 def pegasus(c: Fields) -> Model:
-    """Pegasus and Blenderbot: Marian's stacks with a norm at the end of each."""
+    """Pegasus: Marian's stacks with a norm at the end of each."""
     return _bart(c, positions=0, embedding_norms=False, final_norms=True)
+
+
+def blenderbot(c: Fields) -> Model:
+    """Blenderbot: Pegasus's stacks, few layers below and many above."""
+    c = c.having(encoder_layers=2, encoder_ffn_dim=10_240, encoder_attention_heads=32)
+    c = c.having(decoder_layers=24, decoder_ffn_dim=10_240, decoder_attention_heads=32)
+    width = {} if c.has("d_model", "hidden_size") else {"d_model": 2560}
+    return pegasus(c.having(max_position_embeddings=128, **width))
 
 
 def m2m_100(c: Fields) -> Model:
@@ -149,15 +163,20 @@ def _bart(c: Fields, positions: int | None, embedding_norms: bool, final_norms: 
     norms = 2 * width * (embedding_norms + final_norms)
     count, own, mlp = _stack(c, "encoder", width, "qkvo")
     kinds, order = runs([Layer(own, mlp, 4 * width)] * count)
-    tower = Tower("encoder", width, kinds, order, embedding_params=table, other_params=norms)
+    tied = c.flag("tie_word_embeddings", default=True)
+    # untied, each side has a table of words beside the one that both would share
+    apart = 0 if tied else c.count("vocab_size") * width
+    tower = Tower(
+        "encoder", width, kinds, order, embedding_params=table + apart, other_params=norms
+    )
     count, own, mlp = _stack(c, "decoder", width, "qkvo")
     down = Layer(own, mlp, 6 * width, cross=_crossed(own))
     model = assemble(
         c.replaced(hidden_size=width),
         [down] * count,
-        tied=c.flag("tie_word_embeddings", default=True),
+        tied=tied,
         final_norm_params=2 * width * final_norms,
-        embedding_extra_params=table,
+        embedding_extra_params=table + apart,
         other_params=2 * width * embedding_norms,
     )
     return replace(model, towers=(tower,))
@@ -196,7 +215,9 @@ def _decoder(c: Fields, final_norm: bool, learned: bool, embedding_norm: bool) -
 
 def whisper(c: Fields) -> Model:
     """Whisper: an encoder of mel frames, its decoder's positions learned; no bias on keys."""
-    width = c.count("d_model", "hidden_size")
+    width = c.count("d_model", "hidden_size", default=384)
+    c = c.having(encoder_layers=4, encoder_ffn_dim=1536, encoder_attention_heads=6)
+    c = c.having(decoder_layers=4, decoder_ffn_dim=1536, decoder_attention_heads=6)
     tower = whisper_ear(c.replaced(d_model=width), "encoder")
     count, own, mlp = _stack(c, "decoder", width, "qvo")
     down = Layer(own, mlp, 6 * width, cross=_crossed(own))

@@ -126,6 +126,12 @@ def dinov2(c: Fields) -> Model:
     return as_model(tower, "dinov2", head if classes else ())
 
 
+def dinov2_with_registers(c: Fields) -> Model:
+    """DINOv2 with registers: four of them, and other patches, unless told otherwise."""
+    registers = {} if "num_register_tokens" in c.values else {"num_register_tokens": 4}
+    return dinov2(c.having(patch_size=16, **registers))
+
+
 def clip_tower(c: Fields) -> Tower:
     """CLIP's vision tower: a class token, no bias on the patches, norms before and after."""
     width = c.count("hidden_size", default=768)
