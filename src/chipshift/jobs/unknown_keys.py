@@ -14,7 +14,7 @@ BEARING = re.compile(
     r"parallel|shard|recompute|remat(?!ch)|checkpointing|fp8|fp4|quanti[sz]|precision|dtype|offload|"
     r"muon|galore|zero_stage|micro_?batch|batch_size|sequence_len|seq_len|max_length|vocab_size|"
     r"expert|lora|freeze|frozen|num_layers|n_layers?$|hidden_(?:size|dim)|num_heads|n_heads?$|"
-    r"ulysses|ring_attn|head_type|sparse|prun|distill|_kt$|memory_efficient|accumulat|"
+    r"ulysses|ring_attn|(?:^|[_.])(?:tp|pp|cp|sp|ep)_(?:size|degree)|head_type|sparse|prun|distill|_kt$|memory_efficient|accumulat|"
     r"optimizer$|outer_(?:opt|sync|step)|diloco|shared_attn|attn_sharing|head_sharing"
 )
 """Words in the name of a key that bears on time or memory, whatever framework made it up."""

@@ -9,8 +9,8 @@ from __future__ import annotations
 from chipshift.jobs.context import Context
 from chipshift.jobs.draft import Draft
 from chipshift.jobs.dtypes import dtype_of
-from chipshift.jobs.job import Given
-from chipshift.jobs.readers.hf_sharding import put_fsdp, stage_named, take
+from chipshift.jobs.job import Given, Ignored
+from chipshift.jobs.readers.hf_sharding import NO_WRAP, put_fsdp, stage_named, take
 from chipshift.jobs.readers.parallelism_config import put_parallelism
 from chipshift.jobs.readers.yaml_sheet import yaml_sheet
 from chipshift.jobs.settings import Setting, Sheet, as_boolean
@@ -49,6 +49,12 @@ def read_launched(source: Source, laid: dict[str, Setting], context: Context) ->
     draft.put("devices", sheet.integer("num_processes", into="devices", none=("auto",)))
     sheet.integer("num_machines", into="nodes", none=("auto",))
     name = (kind.value if kind else "NO").upper()
+    if name == "NO" and kind is not None:  # accelerate launch starts one process, whatever it says
+        draft.put("devices", Given(1, kind.file, kind.line))
+    if name == "TP":
+        why = "tensor parallelism of an older Accelerate: its size is not read; --set tp=N"
+        sheet.ignore(("tp_config*",), True, why)
+        draft.ignored.append(Ignored("distributed_type", draft.file, None, True, why))
     if name == "MULTI_CPU":
         draft.note("processes", "CPUs", "MULTI_CPU trains on hosts alone; read as if on devices")
     if "FSDP" in name:
@@ -95,7 +101,17 @@ def _fsdp(sheet: Sheet, kind: Given[str] | None) -> None:
     if remat is not None and remat.value:
         draft.put("remat", Given("full", remat.file, remat.line))
     sheet.flag("cpu_offload", "fsdp_config.fsdp_offload_params", "fsdp_config.offload_params")
+    _say_whole(sheet)
     sheet.ignore(("fsdp_config.*",), False, "does not change the time or memory of a step here")
+
+
+def _say_whole(sheet: Sheet) -> None:
+    """What FSDP gathers at once where nothing is wrapped by layer, and what it leaves whole."""
+    wrap = sheet.settings.get("fsdp_config.fsdp_auto_wrap_policy")
+    if wrap is not None and str(wrap.value).upper() == "NO_WRAP":
+        sheet.ignore(("fsdp_config.fsdp_auto_wrap_policy",), True, NO_WRAP)
+    why = "modules that FSDP leaves whole on every device are counted as sharded"
+    sheet.ignore(("fsdp_config.fsdp_ignored_modules",), True, why)
 
 
 def _deepspeed(sheet: Sheet, kind: Given[str] | None, context: Context) -> None:
@@ -112,6 +128,10 @@ def _deepspeed(sheet: Sheet, kind: Given[str] | None, context: Context) -> None:
     draft.put("accumulation", steps)
     for part in ("offload_optimizer_device", "offload_param_device"):
         sheet.flag("cpu_offload", f"deepspeed_config.{part}")
+    if sheet.flag("fp8_recipe", "deepspeed_config.enable_msamp"):
+        draft.note("MS-AMP", "not counted", "weights, gradients and moments in 8 bits are not read")
+    filters = [f"deepspeed_config.deepspeed_{part}_filter" for part in ("inclusion", "exclusion")]
+    sheet.ignore(filters, True, "the devices that a filter leaves are not counted; --set devices=N")
     path = sheet.text("deepspeed_config.deepspeed_config_file", into="DeepSpeed's own file")
     beside = context.neighbour(path.value) if path is not None else None
     if beside is not None:
@@ -139,8 +159,8 @@ def _megatron(sheet: Sheet) -> None:
     kind = "zero1" if sharded and sharded.value else "ddp"
     draft.put("sharding", Given(kind, draft.file, sharded.line if sharded else None))
     parallel = sheet.boolean(base + "sequence_parallelism", into="sequence parallelism")
-    if parallel is not None:
-        draft.put("sequence_parallel", parallel)
+    line = parallel.line if parallel else None
+    draft.put("sequence_parallel", Given(bool(parallel and parallel.value), draft.file, line))
     remat = sheet.boolean(base + "recompute_activations", into="rematerialisation")
     if remat is not None and remat.value:
         draft.put("remat", Given("selective", remat.file, remat.line))
@@ -154,7 +174,7 @@ def _parallelism(sheet: Sheet) -> None:
 
 
 def _environment(sheet: Sheet) -> None:
-    sheet.flag("compile", "dynamo_config.dynamo_backend", off=("NO", "no", None))
+    sheet.flag("compile", "dynamo_config.dynamo_backend", "dynamo_backend", off=("NO", "no", None))
     sheet.flag("tpu", "tpu_use_cluster")
     sheet.flag("fp8_recipe", "fp8_config.backend")
     quiet = (

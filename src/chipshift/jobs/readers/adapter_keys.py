@@ -69,7 +69,7 @@ def _peft_keys(sheet: Sheet) -> dict[str, Any]:
             value = [part for part in parts if part]
             if key == "layers_to_transform" and all(part.isdecimal() for part in value):
                 value = [int(part) for part in value]
-        if value in (["all"], ["all-linear"], "all", "linear"):
+        if key != "bias" and value in (["all"], ["all-linear"], "all", "linear"):
             value = ALL_LINEAR
         keys[key] = value
     prefix = "lora_rank_pattern."

@@ -5,6 +5,8 @@ Keys and defaults: DeepSpeed, "DeepSpeed Configuration JSON" and "ZeRO" pages, 2
 
 from __future__ import annotations
 
+import re
+
 from chipshift.errors import InputError
 from chipshift.jobs.context import Context
 from chipshift.jobs.draft import Draft
@@ -47,7 +49,8 @@ def read(source: Source, context: Context) -> Draft:
 def read_table(sheet: Sheet, prefix: str) -> Draft | None:
     """A configuration that stands in a table of another file, if one does."""
     inner = {key: s for key, s in sheet.settings.items() if key.startswith(prefix)}
-    if f"{prefix}zero_optimization.stage" not in inner:
+    known = ("zero_optimization", "bf16.", "fp16.", "train_micro_batch", "train_batch_size")
+    if not any(key.startswith(f"{prefix}{one}") for key in inner for one in known):
         return None
     sheet.taken |= inner.keys()
     draft = Draft(sheet.draft.file, "deepspeed")
@@ -97,6 +100,8 @@ def put_zero(sheet: Sheet) -> None:
         if device is not None and device.value.lower() not in ("none", ""):
             draft.flag("cpu_offload", f"zero_optimization.{part}.device", device.value, device.line)
             draft.note(part.replace("_", " "), "on the device", "the host's part is not modelled")
+    for part in ("cpu_offload", "cpu_offload_params", "cpu_offload_param"):  # older releases' words
+        sheet.flag("cpu_offload", f"zero_optimization.{part}")
     sheet.flag("quantised_collectives", "zero_optimization.zero_quantized_weights")
     sheet.flag("quantised_collectives", "zero_optimization.zero_quantized_gradients")
     sequence = sheet.integer("sequence_parallel_size", into="cp")
@@ -116,11 +121,29 @@ def _precision(sheet: Sheet) -> None:
             draft.put("mixed", Given(dtype, on.file, on.line))
             if dtype == "fp16":
                 draft.flag("loss_scaler", f"{key}.enabled", "dynamic", on.line)
+    for key, field in (
+        ("bf16.bf16_master_weights_and_grads", "master"),
+        ("bf16.bf16_optimizer_states", "moments"),
+    ):
+        narrow = sheet.boolean(key, into=f"dtype of the {field}")
+        if narrow is not None and narrow.value:
+            draft.put(field, Given("bf16", narrow.file, narrow.line))
     kept = read_dtype(sheet, "data_types.grad_accum_dtype", into="dtype of gradients")
     draft.put("gradients", kept)
     moved = read_dtype(sheet, "communication_data_type", into="dtype of the gradient reduction")
     draft.put("reduce", moved)
     sheet.flag("apex", "amp.enabled")
+
+
+_UNCOUNTED = re.compile(
+    r"fp16_master_weights_and_grads|zenflow|super_offload|^elasticity\.enabled$|^eigenvalue\.enabled$|"
+    r"^autotuning\.enabled$|zero_quantized_nontrainable_weights|^torch_autocast\.enabled$"
+)
+"""Keys of a DeepSpeed file that change a step's memory, work or batch, and are not counted."""
+
+
+def _on(sheet: Sheet, key: str) -> bool:
+    return str(sheet.settings[key].value).lower() not in ("false", "none", "")
 
 
 def _rest(sheet: Sheet) -> None:
@@ -130,7 +153,10 @@ def _rest(sheet: Sheet) -> None:
         put_optimizer_named(draft, name, "optimizer.type")
     sheet.flag("sparse_attention", "sparse_attention.mode")
     sheet.flag("activation_partitioning", "activation_checkpointing.partition_activations")
+    sheet.flag("activation_offload", "activation_checkpointing.cpu_checkpointing")
     sheet.flag("compile", "compile.enabled", "compile.deepcompile")
+    said = [key for key in sheet.settings if _UNCOUNTED.search(key) and _on(sheet, key)]
+    sheet.ignore(said, True, "DeepSpeed changes what is held or run by it: not in the numbers")
     sheet.ignore(
         (
             "pipeline*",
@@ -144,6 +170,7 @@ def _rest(sheet: Sheet) -> None:
         "not read from a DeepSpeed file",
     )
     quiet = (
+        "zero_optimization.super_offload",
         *("zero_optimization.*", "fp16.*", "bf16.*", "bfloat16.*", "optimizer.*", "scheduler.*"),
         *("steps_per_print", "wall_clock_breakdown", "gradient_clipping", "prescale_gradients"),
         *(

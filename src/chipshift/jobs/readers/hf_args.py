@@ -20,6 +20,7 @@ from chipshift.jobs.near_value import refuse_near
 from chipshift.jobs.overrides import typed
 from chipshift.jobs.readers.adapter_keys import AUTOCAST, USED, put_adapters
 from chipshift.jobs.readers.hf_sharding import put_sharding
+from chipshift.jobs.readers.hf_uncounted import model_init, say_uncounted
 from chipshift.jobs.readers.offloading import put_offloading
 from chipshift.jobs.readers.optimizer_name import put_optimizer_named
 from chipshift.jobs.readers.parallelism_config import put_sequence_parallel
@@ -291,6 +292,7 @@ QUIET = (
     *("per_device_eval_batch_size", "remove_unused_columns", "dataloader_*", "preprocessing_*"),
     *("tokenizer*", "trust_remote_code", "overwrite_*", "resume*", "load_best*", "metric_*"),
     *("chat_template*", "template", "special_tokens*", "tokens*", "strict", "debug", "lora_*"),
+    *("use_rslora", "use_bnb_nested_quant", "use_nested_quant"),
     *("peft_*", "bnb_*", "gradient_checkpointing_kwargs*", "ddp_*", "local_rank", "use_cache"),
     *("model_revision", "model_type", "cache_dir", "token", "attn_*", "evaluation_strategy"),
     *("neftune*", "label_*", "optim_args*", "greater_*", "include_*", "disable_*", "fsdp_*"),
@@ -341,6 +343,7 @@ def fill(
     adapters_keep: bool = False,
 ) -> None:
     """Everything that the Trainer's words say; ``adapters_keep`` as in ``put_offloading``."""
+    model_init(sheet)
     put_model(sheet, context)
     put_batch(sheet, default_micro)
     put_precision(sheet)
@@ -355,6 +358,7 @@ def fill(
     put_offloading(sheet, needs=needs, adapters_keep=adapters_keep)
     put_task(sheet, task)
     put_flags(sheet)
+    say_uncounted(sheet, context)
 
 
 def stack_of(draft: Draft) -> str:

@@ -31,6 +31,7 @@ def put_sharding(sheet: Sheet, context: Context) -> None:
             else str(setting.value)
         )
         put_fsdp(draft, words, setting)
+        _say_unwrapped(sheet, words, setting)
     _fsdp_config(sheet)
     named = _engine_file(sheet)
     if named is not None and named[1].value not in (None, "", False):
@@ -44,6 +45,24 @@ def put_sharding(sheet: Sheet, context: Context) -> None:
         draft.put("sharding", Given(kind, stage.file, stage.line))
         draft.put("engine", Given("deepspeed", stage.file, stage.line))
     draft.assume("sharding", "ddp", "neither FSDP nor DeepSpeed is named: replicas hold it all")
+
+
+_WRAPS = re.compile(
+    r"fsdp_?(?:config\.)?(?:.*_)?(?:transformer_layer_cls|min_num_params|auto_wrap)"
+)
+
+
+def _say_unwrapped(sheet: Sheet, words: str, setting: Setting) -> None:
+    """``--fsdp full_shard`` without ``auto_wrap``: the model is one unit.
+
+    Source: Hugging Face, Transformers, TrainingArguments.fsdp, 2026.
+    """
+    wraps = (
+        "auto_wrap" in words or words.lower() in ("true", "1") or "fsdp_config" in sheet.settings
+    )
+    if wraps or any(_WRAPS.search(key.replace("-", "_")) for key in sheet.settings):
+        return
+    sheet.draft.ignored.append(Ignored("fsdp", setting.file, setting.line, True, NO_WRAP))
 
 
 ENGINE_FILES = (
@@ -70,6 +89,9 @@ def _engine_file(sheet: Sheet) -> tuple[str, Setting] | None:
         if setting is not None and str(setting.value).endswith((".json", ".yaml", ".yml")):
             return sheet.raw(key)
     return named
+
+
+NO_WRAP = "nothing is wrapped by layer: FSDP gathers the whole model at once, counted by layer here"
 
 
 def put_fsdp(draft: Draft, words: str, setting: Setting) -> None:

@@ -12,6 +12,7 @@ from chipshift.errors import InputError
 from chipshift.jobs import python_tree
 from chipshift.jobs.context import Context
 from chipshift.jobs.draft import Draft
+from chipshift.jobs.job import Ignored
 from chipshift.jobs.python_program import imported_beside, parse_program
 from chipshift.jobs.python_tree import Call, Module, Unknown
 from chipshift.jobs.readers.hf_args import put_model_named
@@ -52,10 +53,29 @@ def read(source: Source, context: Context) -> Draft:
     fill_trainer(sheet, context)
     why = "the adapter's weights alone are trained; full fine-tuning was taken"
     sheet.ignore(("adapter_alone",), True, why)
+    _say_callbacks(draft, module)
+    searched = "Lightning searches the batch by it: the one that is stated was taken"
+    sheet.ignore(("auto_scale_batch_size",), True, searched)
     say_own(sheet)
     sheet.ignore(("*",), False, "does not change the time or memory of a step")
     sheet.close("Lightning")
     return draft
+
+
+_CALLBACKS = {
+    "BatchSizeFinder": "searches the batch: the one that is stated was taken",
+    "GradientAccumulationScheduler": "changes the accumulation as training goes: it is not read",
+    "BaseFinetuning": "freezes a part of the model for a time: all of it was taken as trained",
+    "BackboneFinetuning": "freezes a part of the model for a time: all of it was taken as trained",
+}
+"""Lightning's callbacks that change a step (Lightning, "Callback" reference, 2026)."""
+
+
+def _say_callbacks(draft: Draft, module: Module) -> None:
+    for call in module.calls:
+        why = _CALLBACKS.get(call.name.rsplit(".", 1)[-1])
+        if why is not None:
+            draft.ignored.append(Ignored(call.name, draft.file, call.line, True, why))
 
 
 def _of_script(source: Source, context: Context) -> tuple[dict[str, Setting], Module]:

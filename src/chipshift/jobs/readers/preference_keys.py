@@ -175,6 +175,9 @@ def _put_reference(sheet: Sheet) -> None:
         dtype = "int4" if bits.value <= 4 else "int8"
         sheet.draft.put("reference", Given(dtype, bits.file, bits.line))
         return
+    forced = sheet.boolean("force_use_ref_model", into="a reference of its own")
+    if forced is not None and forced.value:
+        sheet.draft.put("reference", Given(OWN, forced.file, forced.line))
     own = sheet.raw("ref_model", "ref_model_name_or_path", "rl_adapter_ref_model")
     if own is not None and own[1].value is not None and as_boolean(own[1].value) is not False:
         sheet.record(*own, "reference")
