@@ -121,7 +121,15 @@ DISTILLED = _of("UNet2DConditionModel", {
     "projection_class_embeddings_input_dim": 72})  # fmt: skip
 CONTROL = _of("ControlNetModel", {
     **THREE, "conditioning_embedding_out_channels": [8, 16, 24]})  # fmt: skip
+VAE = _of("AutoencoderKL", {
+    "down_block_types": ["DownEncoderBlock2D"] * 3, "up_block_types": ["UpDecoderBlock2D"] * 3,
+    "block_out_channels": [32, 64, 96], "layers_per_block": 2, "sample_size": 32})  # fmt: skip
 COUNTED += [
+    ("autoencoder", VAE),
+    ("autoencoder as it comes", {"_class_name": "AutoencoderKL"}),
+    ("autoencoder of Flux", {
+        **VAE, "latent_channels": 16, "use_quant_conv": False, "use_post_quant_conv": False}),
+    ("autoencoder, no attention", {**VAE, "mid_block_add_attention": False}),
     ("DDPM", DDPM),
     ("DDPM as it comes", {"_class_name": "UNet2DModel"}),
     ("DDPM, one head, classes", {**DDPM, "attention_head_dim": None, "num_class_embeds": 10}),
@@ -201,6 +209,7 @@ def cases() -> list[tuple[str, dict[str, Any], Inputs, dict[str, int]]]:
             "x": [torch.randn(16, 1, 16, 16)], "t": torch.zeros(1),
             "cap_feats": [torch.randn(TEXT, 40)]},
          {**known, "tokens": 64, "noise_refiner": 64}),
+        ("autoencoder", VAE, lambda: {"sample": torch.randn(1, 3, 32, 32)}, {}),
         ("DDPM", DDPM, lambda: {"sample": torch.randn(1, 3, 16, 16), "timestep": 1}, {}),
         ("upscaler", UPSCALER, lambda: text(
             sample=torch.randn(1, 7, 16, 16), class_labels=torch.zeros(1, dtype=torch.long)),

@@ -21,7 +21,7 @@ pytestmark = [
 ]
 RUN = ("Wan", "LTX", "Sana", "HunyuanDiT", "Chroma", "Qwen-Image", "HunyuanVideo", "Flux 2",
        "AuraFlow", "CogVideoX", "CogVideoX 1.5", "CogView 4", "Lumina 2", "Z-Image",
-       "DDPM", "upscaler", "distilled", "ControlNet")  # fmt: skip
+       "autoencoder", "DDPM", "upscaler", "distilled", "ControlNet")  # fmt: skip
 # What the last block makes of a text of 32 is not read and has no gradient; of 30 or 60 blocks it
 # is below half a percent. Its feed-forward of 64 × 256, there and back; Qwen-Image's way out too.
 FEED = 2 * (2 * 32 * 2 * 64 * 256)

@@ -38,6 +38,7 @@ from chipshift.models.families import (
     speech,
     unet,
     unet_kin,
+    vae,
     vision,
     vision_kin,
 )
@@ -271,6 +272,7 @@ CLASS_OVER_TYPE: dict[str, str] = {"MiniMaxM2ForCausalLM": "minimax_m2"}
 
 DIFFUSERS: dict[str, Callable[[Fields], Model]] = {
     "AuraFlowTransformer2DModel": diffusion_joint.auraflow,
+    "AutoencoderKL": vae.autoencoder,
     "ChromaTransformer2DModel": diffusion_joint.chroma,
     "CogVideoXTransformer3DModel": diffusion_joint.cogvideox,
     "CogView4Transformer2DModel": diffusion_joint.cogview4,
