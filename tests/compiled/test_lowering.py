@@ -275,6 +275,24 @@ def test_a_stage_inside_a_slice_goes_by_the_first_dimension(laid: Laid, by_sum: 
     assert on("v5e", 8, 16).scatters_part_by_sum(8, laid) is by_sum
 
 
+def test_over_all_of_a_slice_of_v5e_matrices_in_an_odd_number_of_tiles_are_all_reduced() -> None:
+    """5,120 over 128 devices are 40 rows, five tiles of 8; 4,096 four; half a slice scatters."""
+    matrix = Laid(across=17920, cut=5120, rows=5120)
+    assert on("v5e", 8, 16).scatters_layout_by_sum(128, matrix) is True
+    assert on("v5e", 8, 16).scatters_layout_by_sum(128, replace(matrix, cut=4096)) is False
+    assert on("v5e", 16, 16).scatters_layout_by_sum(128, matrix) is False
+    assert on("v6e", 8, 16).scatters_layout_by_sum(128, matrix) is False
+
+
+def test_a_table_in_parts_of_no_whole_tiles_lies_by_its_rows_to_a_sharded_optimizer() -> None:
+    """256 columns over fsdp=4 leave 64: 1,009 rows, a prime above the limit, are all-reduced over
+    dp=2, of the table and of the head, 2 x 1/2 of each part in bf16; 1,024 are scattered."""
+    cfg = sharded_optimizer((2, 4, 1, 1, 1))
+    prime, smooth = (expected(replace(cfg, vocab=n), on("v6e", 4, 8)) for n in (1009, 1024))
+    assert prime["all_reduce", "dp"] == pytest.approx(2 * 1009 * 64 * 2)
+    assert ("all_reduce", "dp") not in smooth
+
+
 def test_what_fsdp_leaves_in_whole_tiles_is_not_cut_within_one() -> None:
     """896 columns are seven tiles, over four 224; by 192, no whole tiles, no matrix lies."""
     for chip in ("v5e", "v6e", "v5p"):

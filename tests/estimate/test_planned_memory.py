@@ -123,6 +123,15 @@ def test_near_the_limit_replicas_gather_the_head_again_at_the_loss() -> None:
     assert memory("llama-3.1-8b", "v6e:4x4", 8192, alone)["collectives"] <= one["collectives"]
 
 
+def test_one_sequence_near_the_limit_gathers_the_head_again_for_a_sharded_optimizer() -> None:
+    """Qwen3 32B at one sequence of 4,096 on v5e's 16.9 GB holds 16.5 with dp=4, fsdp=8, tp=2: half
+    a head of 151,936 x 5,120 in bf16 more; at half the sequence it holds less and gathers none."""
+    head = 151_936 * 5120 * 2 / 2
+    plan = Plan(dp=4, fsdp=8, tp=2, accumulation=16, remat="full", optimizer_sharding="zero1")
+    near, far = (memory("qwen3-32b", "v5e:8x8", seq_len, plan) for seq_len in (4096, 2048))
+    assert near["collectives"] - far["collectives"] == pytest.approx(head)
+
+
 def test_two_devices_and_64_are_not_windowed_either() -> None:
     two = Plan(fsdp=2, tp=2, remat="full", microbatch=4)
     held = memory("llama-3.2-1b", "v6e:2x2", 8192, two)

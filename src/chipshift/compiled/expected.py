@@ -168,6 +168,8 @@ def _replicated(
         return sums
     reduced = part * used * WIDTH[cfg.reduce_dtype]
     laid = Laid() if laid is None else replace(laid, along=laid.along / n, heads=laid.heads / n)
+    if looked_up and not (cfg.zero and not in_whole_tiles(laid.along)):
+        laid = replace(laid, across=0.0)  # it lies by the model's width, not by its rows
     if not cfg.zero:
         _add(sums, summed(where, reduced * (_once_a_step(cfg) if outside else 1.0), on, laid))
         return sums
@@ -178,10 +180,13 @@ def _replicated(
         return sums
     # dp's parts are cut last, out of those over the other axes, which in the mesh come after it.
     out_of_order = where.axis.startswith("dp+")
+    # a gradient that only this scatters is part of its running matmul where fsdp's is with dp's
+    alone = n == 1 and not (expert or looked_up or apart)
+    meanwhile = alone and on is not None and on.scatters_at_once() and on.multiplies_meanwhile(k, 1)
     by_sum = (on is not None and where.slices == 1) and (
         (out_of_order and on.scatters_in_mesh_order(looked_up))
         or on.scatters_by_sum(k, in_matmul=False)
-        or on.scatters_layout_by_sum(k, laid)
+        or (on.scatters_layout_by_sum(k, laid) and not meanwhile)
         or (n > 1 and on.cuts_tiles(k, laid.along))
     )
     _add(sums, scattered(where, reduced, by_sum))
@@ -355,7 +360,7 @@ def _outside(cfg: Config, on: Slice | None) -> Sums:
     _add(sums, _weights(cfg, table, 1, on, in_matmul=in_matmul, laid=laid, outside=True))
     # The lookup's own gradient is in parts already, so that dp alone sums it, in compute dtype.
     narrow = replace(cfg, reduce_dtype=cfg.compute_dtype)
-    rows = Laid(along=cfg.d_model)
+    rows = Laid(across=vocab, along=cfg.d_model)
     if not (cfg.zero and cfg.tied):  # one table where tied
         _add(sums, _replicated(narrow, table, on, laid=rows, outside=True, looked_up=True))
     tokens_on = ("dp", "fsdp", "ep", "cp", *(("tp",) if cfg.sequence_parallel else ()))

@@ -29,9 +29,9 @@ LONG_TOKENS = 4096
 LARGE_LOGITS = 1 / 3
 """Share of the memory from which on fp32 logits have the head gathered once more beside them."""
 
-NEARLY_FULL = 0.94
-"""Share of the memory from which on libtpu works the logits out again, replicas and several
-sequences given: at 0.926 of it, counted as here, it does not, at 0.948 it does."""
+NEARLY_FULL = 0.945
+"""Share of the memory from which on libtpu works the logits out again, replicas given and several
+sequences or a sharded optimizer: at 0.944 of it, counted as here, it does not, at 0.948 it does."""
 
 
 def hybrid(c: Columns) -> Number:
@@ -204,9 +204,9 @@ def head_again(s: Setting, c: Columns, shards: Number, alone: bool, held: Number
     """The head gathered once more at the loss. Where what stands then (``held``) nearly fills the
     memory, libtpu works the logits out a second time for their gradient, and gathers the head for
     that while the first stands: it holds more than it would without."""
-    if not float(plain(s.stack.unwindowed_logit_bytes)) or crosses_slices(s):
+    if not float(plain(s.stack.unwindowed_logit_bytes)):
         return 0.0
-    apart = hybrid(c) & _unwindowed(s, c, shards, alone) & (c.microbatch > 1)
+    apart = hybrid(c) & _unwindowed(s, c, shards, alone) & ((c.microbatch > 1) | alone)
     table = rename(memory.cut_params(params_embedding(s.model), c.tp, 1.0), "embedding_params")
     whole = memory.gathered_bytes(table, shards, 1.0, s.bytes.gathered, 0.0)
     full = held > NEARLY_FULL * s.usable_bytes

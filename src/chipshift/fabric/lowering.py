@@ -93,6 +93,7 @@ class Slice:
         return self.layouts and (
             self.columns_too_rough(n, laid.across, laid.cut)
             or self.halves_no_part(n, laid.heads)
+            or self.halves_no_matrix(n, laid.cut)
             or self.pads_no_part(n, laid.rows)
             or self.parts_are_odd(n, laid.along)
             or (laid.behind_one != "" and self.scatters_behind_one(laid.behind_one))
@@ -148,6 +149,12 @@ class Slice:
         rule = rules()["scatter_ragged_heads"]
         tiles, rest = divmod(width / n, rule["rows"])
         return self.chip in rule["odd"] and not rest and tiles % 2 == 1
+
+    def halves_no_matrix(self, n: int, width: float) -> bool:
+        """The same of a matrix, over all of a large slice."""
+        rule = rules()["scatter_ragged_heads"]
+        whole = n == self.devices and n >= int(rule["odd_matrix_from"])
+        return whole and self.chip in rule["odd_matrix"] and self.halves_no_part(n, width)
 
     def pads_no_part(self, n: int, width: float) -> bool:
         """Whether a feed-forward's matrix in ragged parts is not padded where it is scattered

@@ -51,6 +51,16 @@ def test_of_two_gradients_scattered_and_then_added_one_is_inserted() -> None:
     assert (second.bytes, second.inserted, second.why) == (192, 192, "scattered apart")
 
 
+def test_what_a_sparse_core_lays_out_anew_is_followed_to_the_sum() -> None:
+    start = "async-start(%head), calls=%more"
+    text = program(ADDED, last="%data-format.done").replace(
+        "  %moved",
+        f"  %data-format.start = (bf16[4,8]{{1,0}}, bf16[4,8]{{1,0}}) {start}\n"
+        "  %data-format.done = bf16[4,8]{1,0} async-done(%data-format.start)\n  %moved",
+    )
+    assert [one.inserted for one in read_collectives(parse(text), FOUR)] == [0, 192]
+
+
 @pytest.mark.parametrize(
     ("text", "asked"),
     [

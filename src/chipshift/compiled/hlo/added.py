@@ -22,6 +22,9 @@ CUT = ("dynamic-slice", "get-tuple-element", "collective-permute-done")
 NAMED = ("reduce_scatter", "psum_scatter")
 """Operations by which a program asks for a scatter itself."""
 
+RELAID = "data-format"
+"""What v7x's SparseCores lay out anew and pass on."""
+
 GRADIENTS = "add_any"
 """JAX's name of the sum of what an array's several uses give it as gradients."""
 
@@ -67,7 +70,8 @@ def _sums(module: Module, computation: Computation, one: Instruction, depth: int
             if call.opcode in STARTS:
                 found |= _sums(module, caller, call, depth - 1)
     for user in computation.users.get(one.name, ()):
-        if user.opcode in (*UNCHANGED, *DONES, *CUT):
+        relaid = user.opcode == "async-start" and RELAID in user.name
+        if user.opcode in (*UNCHANGED, *DONES, *CUT) or relaid:
             found |= _sums(module, computation, user, depth - 1)
         elif user.opcode == "fusion":
             inner = module.computations[user.attribute("calls")]
