@@ -111,7 +111,14 @@ FOREIGN: tuple[tuple[str, tuple[frozenset[str], ...]], ...] = (
 JSON_FORMATS: tuple[tuple[str, tuple[frozenset[str], ...]], ...] = (
     ("peft", (frozenset({"peft_type"}),)),
     ("transformers", (frozenset({"per_device_train_batch_size"}),)),
-    ("hf_config", (frozenset({"model_type"}), frozenset({"architectures"}))),
+    (
+        "hf_config",
+        (
+            frozenset({"model_type"}),
+            frozenset({"architectures"}),
+            frozenset({"_class_name", "_diffusers_version"}),
+        ),
+    ),
     (
         "deepspeed",
         (

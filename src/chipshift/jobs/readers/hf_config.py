@@ -1,4 +1,4 @@
-"""A Hugging Face ``config.json`` given beside a job: the model, and nothing else."""
+"""A Hugging Face or diffusers ``config.json`` beside a job: the model, and nothing else."""
 
 from __future__ import annotations
 
@@ -8,6 +8,9 @@ from chipshift.jobs.draft import Draft
 from chipshift.jobs.job import Given, Understood
 from chipshift.jobs.json_lines import parse
 from chipshift.jobs.source import Source
+
+KINDS = ("model_type", "architectures", "_class_name")
+"""Keys that name the kind of model."""
 
 
 def read(source: Source, context: Context) -> Draft:
@@ -20,7 +23,7 @@ def read(source: Source, context: Context) -> Draft:
         raise InputError(f"{source.path} holds no table; expected a config.json")
     parts = source.path.replace("\\", "/").rsplit("/", 2)
     named = str(tree.get("_name_or_path") or "") or (parts[-2] if len(parts) > 1 else "")
-    key = "model_type" if "model_type" in lines else "architectures"
+    key = next((one for one in KINDS if one in lines), KINDS[0])
     if not context.model_named:
         model = read_config(tree, name=named, file=source.path, lines=lines)
         draft.put("model", Given(model, source.path, lines.get(key)))
