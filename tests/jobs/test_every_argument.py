@@ -365,3 +365,55 @@ def test_a_revision_of_levanters_checkpoint(tmp_path: Path) -> None:
     assert job(tmp_path, text.replace("type: llama", "type: mpt"), "own.yaml").model.name == (
         "mpt-7b"
     )
+
+
+def test_a_sweep_of_one_program_is_said(tmp_path: Path) -> None:
+    """Three jobs of another batch; three whose names alone differ are one."""
+    loop = "#!/bin/bash\nfor B in 1 2 4; do\n{}\ndone\n"
+    run = "python3 -m MaxText.train MaxText/configs/base.yml model_name=llama2-7b run_name=a{} "
+    sweep = loop.format(run.format("$B") + "per_device_batch_size=$B max_target_length=2048")
+    found = job(tmp_path, sweep, "run.sh")
+    said = {what: (value, why) for what, value, why in found.assumed}
+    assert said["jobs of the script"][0] == "3"
+    assert "per_device_batch_size" in said["jobs of the script"][1]
+    once = loop.format(run.format("$B") + "per_device_batch_size=1 max_target_length=2048")
+    assert "jobs of the script" not in {what for what, _, _ in job(tmp_path, once, "r.sh").assumed}
+
+
+@pytest.mark.parametrize(
+    ("words", "width", "batch"),
+    [
+        # 12 sequences × 40 forwards; 64 × 1; the command's own batch over the former
+        ("config/train_gpt2.py", 768, 480),
+        ("config/train_shakespeare_char.py", 384, 64),
+        ("config/train_gpt2.py --batch_size=6", 768, 240),
+        ("config/own.py --n_layer=4 --n_embd=256 --n_head=4 --block_size=512 --batch_size=8", 256,
+         320),
+    ],
+)  # fmt: skip
+def test_nanogpts_own_configurations_by_their_names(
+    tmp_path: Path, words: str, width: int, batch: int
+) -> None:
+    text = f"#!/bin/bash\ntorchrun --standalone --nproc_per_node=8 train.py {words}\n"
+    found = job(tmp_path, text, "run.sh")
+    assert (found.model.d_model, found.sequences_per_step.value) == (width, batch)
+
+
+def test_adapters_of_megatrons_forks(tmp_path: Path) -> None:
+    """Of the maps q, k, v and o, and of the gate: adapters on fewer maps train less."""
+    more = "--lora-r 16 --lora-alpha 32 --lora-target-modules linear_qkv linear_proj"
+    found = megatron(tmp_path, more)
+    assert found.task == "lora" and found.trainable_fraction < 0.01
+    wider = megatron(tmp_path, more + " linear_fc1")
+    assert found.trainable_fraction < wider.trainable_fraction < 1
+
+
+def test_a_layout_that_a_shell_would_unescape(tmp_path: Path) -> None:
+    found = megatron(tmp_path, "--pipeline-model-parallel-layout 'Et*6\\|t*10L'")
+    assert found.plan is not None and found.plan.value.stage_layers == (6, 10)
+
+
+def test_mindspeeds_optimizer_by_its_selection(tmp_path: Path) -> None:
+    found = megatron(tmp_path, "--optimizer adam --optimizer-selection muon --swap-optimizer")
+    assert found.optimizer.value == "muon"
+    assert any(what == "offload" for what, _, _ in found.assumed)

@@ -17,6 +17,7 @@ from chipshift.jobs.draft import Draft
 from chipshift.jobs.job import Given, Understood
 from chipshift.jobs.scheduler import SLURM, directives, gpus_per_node, options_of, set_by_scheduler
 from chipshift.jobs.settings import Setting, as_integer
+from chipshift.jobs.several_runs import say_runs
 from chipshift.jobs.shell.found import Command, Resolved
 from chipshift.jobs.shell.lex import CLOSE, OPEN
 from chipshift.jobs.shell.loops import UNKNOWN
@@ -281,6 +282,7 @@ def put_environment(draft: Draft, launch: Launch) -> None:
     """Exported settings that matter for porting, as flags; loops that were not followed."""
     _say_loops(draft, launch)
     _say_unsourced(draft, launch)
+    say_runs(draft, launch.found.commands)
     variables = dict(launch.found.environment.exported)
     for command in launch.found.commands:
         variables.update(dict(command.environment))

@@ -22,6 +22,7 @@ from chipshift.jobs.launch import (
     unsettled,
 )
 from chipshift.jobs.overrides import Overrides
+from chipshift.jobs.readers.megatron_adapters import put_adapters
 from chipshift.jobs.readers.megatron_context import put_exchange
 from chipshift.jobs.readers.megatron_deepspeed import translate
 from chipshift.jobs.readers.megatron_flags import own, put_flags, put_ignored, say_untrained
@@ -183,6 +184,7 @@ def fill(sheet: Sheet, model_named: bool, framework: str = "Megatron-LM") -> Non
     _data_parallel(sheet)
     put_remat(sheet)
     put_precision(sheet)
+    put_adapters(sheet)
     _optimizer(sheet)
     put_flags(sheet)
     put_ignored(sheet)
@@ -358,7 +360,10 @@ def _data_parallel(sheet: Sheet) -> None:
 
 def _optimizer(sheet: Sheet) -> None:
     draft = sheet.draft
+    chosen = sheet.text("optimizer-selection", into="optimizer")  # MindSpeed's
     name = sheet.text("optimizer", into="optimizer")
+    if chosen is not None and (name is None or "adam" not in chosen.value):
+        name = chosen
     if name:
         put_optimizer_named(draft, name, "optimizer")
     draft.assume("optimizer", "adamw", "Megatron's default --optimizer adam, decoupled decay")

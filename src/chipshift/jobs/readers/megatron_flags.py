@@ -39,6 +39,8 @@ FLAGS = (
     ("fused_ops", ("mla-down-proj-fusion",)),
     ("cpu_offload", ("optimizer-cpu-offload",)),
     ("cpu_offload", ("cpu-offloading",)),
+    ("cpu_offload", ("swap-optimizer",)),  # MindSpeed's
+    ("cpu_offload", ("cpu-optimizer",)),  # Megatron-DeepSpeed's
     ("dp_overlap", ("overlap-grad-reduce",)),
     ("dp_overlap", ("overlap-param-gather",)),
     ("ep_overlap", ("overlap-moe-expert-parallel-comm",)),
@@ -121,6 +123,7 @@ def put_ignored(sheet: Sheet) -> None:
     sheet.ignore(SHAPES, True, "this part of the layers is not read from Megatron arguments")
     sheet.ignore(KEPT, True, "what this keeps or frees is not in the estimate")
     sheet.ignore(("perform-rl-step", "grpo-*"), True, "sampling what it trains on is not modelled")
+    sheet.ignore(OF_FORKS, False, "does not change the time or memory of a step")
     sheet.ignore(QUIET, False, "does not change the time or memory of a step", among=own())
 
 
@@ -170,6 +173,15 @@ def own() -> frozenset[str]:
     text = (Path(__file__).parent / "megatron_arguments.txt").read_text(encoding="utf-8")
     return frozenset(text.split())
 
+
+OF_FORKS = (
+    *("rope-scaling-type", "rope-scaling-mscale", "rope-scaling-mscale-all-dim", "use-glm-rope"),
+    *("rope-scaling-original-max-position-embeddings", "norm-topk-prob", "use-flash-attn-v2"),
+    *("router-gating-in-fp32", "gemm-gradient-accumulation-fusion", "moe-permutation-async-comm"),
+    *("moe-alltoall-overlap-comm", "mla-fa-without-pad", "mla-mm-split", "mtp-after-norm"),
+    *("enable-hf2mg-convert", "model-type-hf", "moe-loss-coeff", "moe-min-capacity"),
+)
+"""MindSpeed's and Megatron-DeepSpeed's own of the same kind: positions, kernels and losses."""
 
 QUIET = (
     *("lr", "lr-*", "min-lr*", "*-decay-*", "weight-decay*", "adam-*", "clip-grad", "init-method*"),

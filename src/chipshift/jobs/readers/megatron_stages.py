@@ -116,7 +116,7 @@ def _layout(sheet: Sheet, key: str, setting: Setting) -> None:
     """``--pipeline-model-parallel-layout``: every chunk in its letters; it gives vpp as well."""
     draft, value = sheet.draft, setting.value
     sheet.record(key, setting, "layers of each model chunk")
-    chunks = of_rows(value) if isinstance(value, list) else of_layout(str(value))
+    chunks = of_rows(value) if isinstance(value, list) else of_layout(str(value).replace("\\", ""))
     pp, model = draft.get("pp") or 1, draft.get("model")
     if chunks is None or len(chunks) % pp:
         raise wrong(key, setting, f"a multiple of {pp} chunks such as 'Et|t*2|tL', from E to L")

@@ -29,6 +29,7 @@ from chipshift.jobs.readers.bridge_scope import is_overrides
 from chipshift.jobs.readers.bridge_script import is_bridge, is_launcher
 from chipshift.jobs.readers.bridge_words import bridge_words
 from chipshift.jobs.readers.levanter_command import LEVANTER, dotted, levanter_command
+from chipshift.jobs.readers.nanogpt_configs import CONFIGS, nanogpt_config
 from chipshift.jobs.readers.nemo_defaults import nemo_defaults
 from chipshift.jobs.readers.preference_keys import put_program
 from chipshift.jobs.readers.started import program_of
@@ -232,8 +233,8 @@ def _named(
         found.append(levanter_command(texts, places, context, file))
     elif not found and starts and any("llamafactory-cli" in word.plain for word in command.words):
         found.append(_factory_command(command, texts, places, context, file))
-    elif not found and scripts and {"block_size", "gradient_accumulation_steps"} <= pairs.keys():
-        found.append(_nanogpt_command(pairs, context, file))
+    elif not found and scripts and (own_config := nanogpt_config(names, pairs)) is not None:
+        found.append(_nanogpt_command(pairs, own_config, context, file))
     return found
 
 
@@ -306,13 +307,17 @@ def _of_nemo(names: list[str]) -> bool:
     return bool(trains) and not re.search(r"_(?:generate|eval|predict|export|merge)", program)
 
 
-def _nanogpt_command(pairs: Mapping[str, tuple[str, int]], context: Context, file: str) -> Draft:
+def _nanogpt_command(
+    pairs: Mapping[str, tuple[str, int]], own: str, context: Context, file: str
+) -> Draft:
     """``train.py config/x.py --block_size=1024`` alone: the config that it names was not given."""
     from chipshift.jobs.readers import nanogpt
 
-    settings = {key: Setting(typed(text), file, line) for key, (text, line) in pairs.items()}
+    settings = {key: Setting(value, own) for key, value in CONFIGS.get(own, {}).items()}
+    settings |= {key: Setting(typed(text), file, line) for key, (text, line) in pairs.items()}
     draft = nanogpt.fill(settings, Draft(file, "nanogpt"), context)
-    draft.note("settings", "of the command alone", "the config that it names was not given")
+    why = "the config that it names was not given"
+    draft.note("settings", f"nanoGPT's own {own}" if own else "of the command alone", why)
     return draft
 
 
