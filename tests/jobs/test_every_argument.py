@@ -417,3 +417,26 @@ def test_mindspeeds_optimizer_by_its_selection(tmp_path: Path) -> None:
     found = megatron(tmp_path, "--optimizer adam --optimizer-selection muon --swap-optimizer")
     assert found.optimizer.value == "muon"
     assert any(what == "offload" for what, _, _ in found.assumed)
+
+
+def test_a_tokenizer_in_a_hubs_cache(tmp_path: Path) -> None:
+    """152,064 rows, a multiple of 128 × 2 already."""
+    path = "/home/u/hub/models--Qwen--Qwen2.5-7B-Instruct/snapshots/a09a354"
+    text = MEGATRON.replace(
+        "--vocab-size 32000", f"--tokenizer-type HFTokenizer --tokenizer-model {path}"
+    )
+    assert job(tmp_path, text, "run.sh").model.vocab == 152_064
+
+
+def test_a_flavour_that_is_a_hubs_name(tmp_path: Path) -> None:
+    text = TITAN.format(training="", parallelism="").replace('"8B"', '"Qwen/Qwen3-4B"')
+    assert job(tmp_path, text, "job.toml").model.name == "qwen3-4b"
+
+
+@pytest.mark.parametrize(("more", "task"), [("", "sft"), ("--peft_scheme lora", "lora")])
+def test_bridges_finetuning_recipes_by_their_older_name(
+    tmp_path: Path, more: str, task: str
+) -> None:
+    text = f"#!/bin/bash\ntorchrun --nproc_per_node 8 run_recipe.py --recipe X {more}\n"
+    found = job(tmp_path, text.replace("X", "llama3_8b_finetune_config"), "run.sh")
+    assert found.task == task

@@ -14,7 +14,7 @@ from chipshift.jobs.draft import Draft
 from chipshift.jobs.launch import program_words, put_environment, put_machine, read_launch
 from chipshift.jobs.overrides import typed
 from chipshift.jobs.readers.bridge import finish, from_library
-from chipshift.jobs.readers.bridge_library import library
+from chipshift.jobs.readers.bridge_library import LibraryRecipe, library
 from chipshift.jobs.readers.bridge_options import RUNNER
 from chipshift.jobs.readers.bridge_vocab import put_vocabulary
 from chipshift.jobs.readers.bridge_walk import Assigned
@@ -46,7 +46,7 @@ def read(source: Source, context: Context) -> Draft:
         draft.note("jobs of the script", jobs, "the last was read")
     if named is None:
         raise InputError(f"{source.path} starts no run_recipe.py with --recipe; expected one")
-    recipe = library().get(named.plain)
+    recipe = library().get(named.plain) or _tuned(named.plain, _option(words, "--peft_scheme"))
     if recipe is None:
         raise InputError(
             f"{source.path}:{named.line}: --recipe {named.shown} is not a recipe known here"
@@ -66,6 +66,12 @@ def read(source: Source, context: Context) -> Draft:
     put_vocabulary(draft, context, settings, recipe, laid, named.line)
     finish(draft, context, settings, recipe.name, recipe.model, recipe)
     return draft
+
+
+def _tuned(name: str, scheme: Field | None) -> LibraryRecipe | None:
+    """``--recipe X_finetune_config --peft_scheme lora``, which was split in two in 2026."""
+    kind = "sft" if scheme is None or scheme.plain.lower() in ("none", "null", "") else "peft"
+    return library().get(re.sub(r"_finetune_config$", f"_{kind}_config", name))
 
 
 def _option(words: list[Field], name: str) -> Field | None:

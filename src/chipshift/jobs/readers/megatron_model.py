@@ -377,7 +377,9 @@ def _of_gpt2(sheet: Sheet) -> bool:
 
 
 def _vocabulary_of(tokenizer: str) -> int | None:
+    # a hub's cache: .../models--Qwen--Qwen2.5-7B-Instruct/snapshots/a09a354
+    kept = re.search(r"models--([\w.-]+?)--([\w.-]+)", tokenizer)
     try:
-        return preset(tokenizer).vocab
+        return preset(f"{kept[1]}/{kept[2]}" if kept else tokenizer).vocab
     except InputError:
         return None

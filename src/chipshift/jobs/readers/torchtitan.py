@@ -96,6 +96,9 @@ def _model(sheet: Sheet, context: Context) -> None:
             f"{draft.file} gives no model.flavor; expected one such as '8B', or --model"
         )
     beside = model_beside(context, family, flavor.value)  # a fork's own table goes first
+    if beside is None and "/" in flavor.value:  # a fork's flavours may be a hub's names
+        put_model_named(draft, flavor.value, Setting(flavor.value, flavor.file, flavor.line))
+        return
     model = beside or _flavour(family, flavor)
     draft.put("model", Given(model, flavor.file, flavor.line))
     if name is None:
