@@ -305,6 +305,7 @@ class Image(nn.Module):
     def __init__(self) -> None:
         super().__init__()
         self.stem, self.token = nn.Conv2d(3, 64, 8, 8), nn.Parameter(torch.zeros(1, 1, 64))
+        nn.init.trunc_normal_(self.token, std=0.02)
         self.blocks = nn.ModuleList(Block(64, False, False) for _ in range(2))
         self.head = nn.Linear(64, 10)
 
@@ -412,3 +413,34 @@ class Linear(nn.Module):
 def linear() -> tuple[nn.Module, tuple[torch.Tensor]]:
     """As many positions as a head is wide, so that shapes alone would tell nothing."""
     return nn.Sequential(Linear(64, 4), Linear(64, 4)), (torch.zeros(2, 16, 64),)
+
+
+class Normed(nn.Module):
+    """Weights that are made of two parameters each time."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        norm = nn.utils.parametrizations.weight_norm
+        self.stem = norm(nn.Conv1d(8, 16, 3, padding=1))
+        self.blocks = nn.ModuleList(norm(nn.Linear(16, 16)) for _ in range(2))
+        self.head = nn.Linear(16, 4)
+
+    def forward(self, x: torch.Tensor) -> torch.Tensor:
+        x = self.stem(x).transpose(1, 2)
+        for block in self.blocks:
+            x = block(x)
+        return self.head(x)
+
+
+def normed() -> tuple[nn.Module, tuple[torch.Tensor]]:
+    return Normed(), (torch.zeros(2, 8, 32),)
+
+
+def swin() -> tuple[nn.Module, tuple[torch.Tensor]]:
+    """Two equal blocks, each with a table of two columns, that are no experts."""
+    import transformers
+
+    config = transformers.SwinConfig(
+        image_size=32, patch_size=2, embed_dim=16, depths=[2, 2], num_heads=[2, 4], window_size=4
+    )
+    return transformers.SwinForImageClassification(config), (torch.zeros(2, 3, 32, 32),)

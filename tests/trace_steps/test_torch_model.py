@@ -121,9 +121,9 @@ class TestWithTorch:
         idle = 3 * 6 * (2 * 64 * 128 + 128 + 64)
         assert params_active(model) == params(model) - idle
 
-    @pytest.mark.parametrize("name", ["mixer", "pyramid", "resnet", "linear"])
+    @pytest.mark.parametrize("name", ["mixer", "pyramid", "resnet", "linear", "normed", "swin"])
     def test_what_is_no_transformer_is_its_ops(self, name: str) -> None:
-        import torch
+        from torch.nn.attention import SDPBackend, sdpa_kernel
         from torch.utils.flop_counter import FlopCounterMode
 
         from . import modules
@@ -133,7 +133,8 @@ class TestWithTorch:
         assert params(model) == sum(p.numel() for p in module.parameters())
         assert model.defaults[0][0] == "read as"
         module.eval()
-        with FlopCounterMode(display=False) as counter, torch.no_grad():
+        # so that attention is matmuls, and counted as such
+        with sdpa_kernel(SDPBackend.MATH), FlopCounterMode(display=False) as counter:
             module(*inputs)
         assert item_flops(model) * len(inputs[0]) == counter.get_total_flops()
 

@@ -80,7 +80,8 @@ def sites(block: Any) -> Iterator[Site]:
         if found is None:
             continue
         count, shapes, size = found
-        own = _routes(module, count, ())
+        # within a list a matrix of so many sides is an expert's own (Swin's table of biases)
+        own = _routes(module, count, tuple(module.children()) if _is_list(module) else ())
         owner = module if own and not _is_list(module) else parents.get(id(module))
         if owner is None or not (own or _routes(owner, count, (module,))):
             continue

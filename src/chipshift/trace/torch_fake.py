@@ -9,10 +9,11 @@ from typing import Any
 
 @contextmanager
 def convertible() -> Iterator[None]:
-    """``module.to(...)``, ``.half()`` and ``.cuda()`` work on fake parameters.
+    """``module.to(...)``, ``.half()``, ``.cuda()`` and ``trunc_normal_`` work on fake parameters.
 
     PyTorch swaps their insides, which fails while anything refers to them weakly; here each is
-    replaced, a shared one once. Nothing is computed, so that every device is the CPU.
+    replaced, a shared one once. Nothing is computed, so that every device is the CPU, and drawing
+    again what fell outside of bounds, which asks for values, is left out.
     """
     import torch
     from torch.overrides import TorchFunctionMode
@@ -44,13 +45,19 @@ def convertible() -> Iterator[None]:
             self._buffers[key] = None if old is None else function(old)
         return self
 
-    before = torch.nn.Module._apply
-    torch.nn.Module._apply = applied
+    changed = [
+        (torch.nn.Module, "_apply", applied),
+        (torch.nn.init, "_no_grad_trunc_normal_", lambda tensor, *_, **__: tensor),
+    ]
+    before = [(holder, name, getattr(holder, name, None)) for holder, name, _ in changed]
+    for holder, name, new in changed:
+        setattr(holder, name, new)
     try:
         with OnCpu():
             yield
     finally:
-        torch.nn.Module._apply = before
+        for holder, name, old in before:
+            setattr(holder, name, old)
 
 
 def _cpu(given: Any) -> Any:

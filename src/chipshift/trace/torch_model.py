@@ -183,7 +183,9 @@ def _model(text: str, module: Any, blocks: list[Any], seen: Seen) -> Model:
     outside = [e for e in around if isinstance(e, Map)]
     table, head = _ends(tables, outside, seen, weights)
     if head is None and _lost(seen):
-        raise InputError(f"--torch {text}: it attends outside its largest list of blocks")
+        raise InputError(
+            f"--torch {text}: it multiplies without a parameter outside its blocks' attention"
+        )
     # a map of neither all positions nor one an item (patches before a class token joins them)
     # is counted by its own rows, as a convolution is
     apart = [e for e in outside if e is not head and e.rows not in (seen.rows, seen.batch)]
@@ -243,14 +245,17 @@ def _inferred(seen: Seen) -> tuple[tuple[str, object], ...]:
     said = dict.fromkeys(f"{e.top_k} of {e.count} ({e.told})" for e in found)
     experts = (("experts a token", ", ".join(said)),) if said else ()
     lost = _lost(seen) / seen.batch / 1e9
-    what = f"{lost:.3g} GFLOP an item of matmuls of activations outside the blocks' attention"
+    what = f"{lost:.3g} GFLOP an item of matmuls without a parameter outside the blocks' attention"
     return (*experts, ("not counted", what)) if lost else experts
 
 
 def _lost(seen: Seen) -> int:
-    """FLOPs of matmuls of activations with each other that no block's attention is."""
+    """FLOPs of matmuls without a parameter that no block's attention is, above a thousandth."""
     outside = [e for e in seen.events.get(OUTSIDE, []) if isinstance(e, Attended)]
-    return seen.mixed_flops + sum(e.flops for e in outside)
+    lost = seen.mixed_flops + sum(e.flops for e in outside)
+    maps = [e for events in seen.events.values() for e in events if isinstance(e, Map)]
+    # a rotary table's outer product and the like are nothing
+    return lost if lost > 2e-3 * sum(e.rows * e.inputs * e.outputs for e in maps) else 0
 
 
 def _ends(

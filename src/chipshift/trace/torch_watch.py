@@ -37,6 +37,11 @@ class Convolved:
     weight: int
     reads_data: bool = False
 
+    @property
+    def flops(self) -> int:
+        each = self.inputs // self.groups * self.outputs * self.kernel
+        return 2 * self.positions * each
+
 
 @dataclass(frozen=True)
 class Attended:
@@ -75,7 +80,8 @@ class Seen:
         muted: its only item, when true, keeps what is met out.
         chosen: (k, of how many) of each ``topk``, in order.
         looked_up: rows read of each table in one call, by its parameter's number.
-        mixed_flops: of matmuls of activations with each other that are no attention.
+        mixed_flops: of matmuls of activations with each other that are no attention, and of
+            weights that were made of parameters.
     """
 
     events: dict[int, list[Event]] = field(default_factory=dict)
@@ -87,6 +93,10 @@ class Seen:
     chosen: list[tuple[int, int]] = field(default_factory=list)
     looked_up: dict[int, int] = field(default_factory=dict)
     mixed_flops: int = 0
+
+    def mix(self, flops: int) -> None:
+        """A matmul or convolution without a parameter as it stands."""
+        self.mixed_flops += 0 if self.muted[0] else flops
 
     def add(self, event: Event) -> None:
         if not self.muted[0]:
@@ -134,9 +144,14 @@ def watched(module: Any, seen: Seen, inputs: Any) -> Iterator[None]:
             if packet is aten.embedding and (weight := weight_of(args[0])) is not None:
                 seen.looked_up[weight] = max(seen.looked_up.get(weight, 0), int(args[1].numel()))
                 return out
-            if packet is aten.convolution and (weight := weight_of(args[1])) is not None:
+            if packet is aten.convolution:
                 read = args[0].untyped_storage()._cdata in given
-                seen.add(_convolved(args, out, weight, read))
+                weight = weight_of(args[1])
+                made = _convolved(args, out, -1 if weight is None else weight, read)
+                if weight is None:  # its weight was made of parameters (a norm of them)
+                    seen.mix(made.flops)
+                else:
+                    seen.add(made)
                 return out
             if inside[0] or packet not in (aten.mm, aten.addmm, aten.bmm, aten.baddbmm):
                 return out
@@ -149,6 +164,8 @@ def watched(module: Any, seen: Seen, inputs: Any) -> Iterator[None]:
                     seen.add(Map(int(a.shape[-2]), int(b.shape[-2]), int(b.shape[-1]), weight))
             elif packet in (aten.bmm, aten.baddbmm):
                 _pair(a, b, out, seen, scores)
+            else:
+                seen.mix(2 * int(a.numel()) * int(b.shape[-1]))
             return out
 
     class Attentions(TorchFunctionMode):  # type: ignore[misc, unused-ignore]
