@@ -243,6 +243,47 @@ accelerator.backward(model(batch).loss)
     assert found.sequences_per_step.value == 6 * 5 * 2
 
 
+def test_a_plain_command_of_a_program_that_is_given(tmp_path: Path) -> None:
+    """No launcher, no file of settings: the program beside it tells what is started."""
+    program = """import fire
+import transformers
+
+
+def train(base: str = "", each: int = 4, whole: int = 64, cut: int = 256):
+    steps = whole // each
+    model = transformers.AutoModelForCausalLM.from_pretrained(base)
+    told = transformers.TrainingArguments(
+        per_device_train_batch_size=each, gradient_accumulation_steps=steps, fp16=True
+    )
+    rows = tokenize(data, max_length=cut)
+    transformers.Trainer(model=model, args=told, train_dataset=rows).train()
+
+
+fire.Fire(train)
+"""
+    command = "python ./train/own.py --base gpt2 --each 8 --cut 512\n"
+    found = read_job(several(tmp_path, go__sh=command, own__py=program))
+    assert found.plan is not None  # 64 / 8 = 8 forwards
+    assert (found.plan.value.microbatch, found.plan.value.accumulation) == (8, 8)
+    assert (found.model.name, found.seq_len.value) == ("gpt2", 512)
+
+
+def test_adapters_of_a_class_of_the_programs_own_are_said(tmp_path: Path) -> None:
+    program = """from own.peft import MixedLoraConfig, get_peft_model
+from transformers import AutoModelForCausalLM, HfArgumentParser, Trainer, TrainingArguments
+
+args, told = HfArgumentParser((Words, TrainingArguments)).parse_args_into_dataclasses()
+model = AutoModelForCausalLM.from_pretrained(args.model_name_or_path)
+model = get_peft_model(model, MixedLoraConfig(r=args.lora_rank))
+Trainer(model=model, args=told, train_dataset=tokenize(rows, max_length=512)).train()
+"""
+    command = "nohup deepspeed --num_gpus 4 own.py --model_name_or_path gpt2 \\\n"
+    command += "  --per_device_train_batch_size 2 --lora_rank 16\n"
+    found = read_job(several(tmp_path, go__sh=command, own__py=program))
+    assert found.devices is not None and found.devices.value == 4
+    assert "lora_rank: adapters of the program's own" in matters(found)
+
+
 def test_deepspeed_without_hosts_starts_on_the_local_machine(tmp_path: Path) -> None:
     words = "train.py --model-name-or-path gpt2 --per-device-train-batch-size 2 --max-length 512\n"
     alone = read_job(several(tmp_path, go__sh=f"deepspeed --num_gpus=4 {words}"))

@@ -260,7 +260,7 @@ def _deepspeed_alone(launch: Launch) -> bool:
     starts = any(
         word.plain.rsplit("/", 1)[-1] == "deepspeed"
         for command in launch.found.commands
-        for word in command.words[:1]
+        for word in command.words[:4]  # behind nohup, exec or time
     )
     return starts and not several
 

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import importlib
 import os
+import re
 from collections.abc import Mapping, Sequence
 from typing import Any
 
@@ -141,7 +142,12 @@ def read_draft(source: Source, context: Context) -> Draft:
     """
     if context.reading.count(source.path) > 1:  # a manifest's own script bears its name once more
         raise InputError(f"{source.path} starts itself; expected another file")
-    form = recognise(source)
+    try:
+        form = recognise(source)
+    except NoFormat:
+        if not _starts_program(source, context):
+            raise
+        form = "wrapper"
     if form == "megatron" and starts_bridge(source, context):
         form = "wrapper"  # the arguments are those of the script that it starts
     reader = importlib.import_module(f"chipshift.jobs.readers.{form}")
@@ -156,6 +162,17 @@ def read_draft(source: Source, context: Context) -> Draft:
         matters = taken or bears(key, True)
         draft.ignored.append(Ignored(key, source.path, line, matters, why))
     return draft
+
+
+_COMMAND = re.compile(r"^[^#\n]*\bpython3?[ \t]+(?:-\w+[ \t]+)*([\w./-]+\.py)\b", re.M)
+
+
+def _starts_program(source: Source, context: Context) -> bool:
+    """Whether a file of no known launcher starts a Python program that is given beside it."""
+    if is_python(source.text):
+        return False
+    started = (name.rsplit("/", 1)[-1] for name in _COMMAND.findall(source.text[:100_000]))
+    return any(name in context.beside for name in started)
 
 
 def named_model(name: str) -> Model:

@@ -71,8 +71,8 @@ _LIGHTNING_COMMAND = re.compile(
 )
 _LAUNCH = re.compile(
     r"\A\s*#!.*\b(?:ba|z|k|da)?sh\b|^[ \t]*#SBATCH|"
-    r"^[ \t]*(?:\w+=\S*[ \t]+)*(?:(?:nohup|exec|time)[ \t]+)*(?:/[\w./-]*/)?(?:"
-    r"(?:srun|torchrun|mpirun|accelerate|deepspeed|tune|axolotl|composer|llamafactory-cli)\b|"
+    r"^[ \t]*(?:\w+=\S*[ \t]+)*(?:(?:nohup|exec|time|(?:uv|poetry|pixi|pdm)[ \t]+run)[ \t]+)*"
+    r"(?:/[\w./-]*/)?(?:(?:srun|torchrun|mpirun|accelerate|deepspeed|tune|axolotl|composer|llamafactory-cli)\b|"
     r"(?:lightning|fabric)[ \t]+run\b|python3?[ \t][^\n]*levanter[./]main[./]\w+|"
     r"python3?[ \t].*-m[ \t]+(?:torch\.distributed\.|accelerate\.commands\.launch\b))",
     re.M,

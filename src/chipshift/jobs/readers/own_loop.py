@@ -69,7 +69,7 @@ def loop_settings(module: Module, draft: Draft) -> dict[str, Setting]:
         elif last in ("FullyShardedDataParallel", "FSDP"):
             _fsdp(found, call, module, place)
         elif last == "fully_shard":
-            found.setdefault("fsdp", Setting("full_shard", place, call.line))
+            found.setdefault("fsdp", Setting("full_shard auto_wrap", place, call.line))
         elif last in ("DistributedDataParallel", "DDP"):
             found.setdefault("_ddp", Setting(True, place, call.line))
         elif call.name.endswith("deepspeed.initialize"):
@@ -101,7 +101,8 @@ def _fsdp(found: dict[str, Setting], call: Call, module: Module, place: str) -> 
     strategy = call.keywords.get("sharding_strategy")
     word = str(strategy.value).rsplit(".", 1)[-1].lower() if strategy is not None else ""
     known = word if word in _STRATEGIES else "full_shard"
-    found["fsdp"] = Setting(known, place, call.line)
+    wraps = " auto_wrap" if "auto_wrap_policy" in call.keywords or call.splats else ""
+    found["fsdp"] = Setting(f"{known}{wraps}", place, call.line)
     for other in module.calls:
         if other.name.rsplit(".", 1)[-1] in ("MixedPrecision", "MixedPrecisionPolicy"):
             dtype = other.keywords.get("param_dtype")

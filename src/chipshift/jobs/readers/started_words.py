@@ -40,7 +40,7 @@ def lay_program(settings: dict[str, Setting], started: Started, draft: Draft) ->
     said = _said(settings, started, draft)
     length = said.pop("_length", None)
     _lay_over(settings, said)
-    _drop_answered(settings, said, started)
+    _drop_answered(settings, said, started, draft)
     told = _spelt(settings)
     if length is not None and not told & {*LENGTHS, *OWN["max_length"]}:
         settings["max_length"] = length
@@ -110,7 +110,7 @@ _ADAPTING = re.compile(r"\b(?:LoraConfig|get_peft_model|get_peft_config)\(")
 
 
 def _drop_answered(
-    settings: dict[str, Setting], said: dict[str, Setting], started: Started
+    settings: dict[str, Setting], said: dict[str, Setting], started: Started, draft: Draft
 ) -> None:
     """Arguments whose part a call plays; adapters' settings where no adapters are built."""
     answered = {name for ours, names in {**OWN, **_ALIKE}.items() if ours in said for name in names}
@@ -118,6 +118,13 @@ def _drop_answered(
     switched = "get_peft_config(" in text or "use_lora" in said
     if not switched and (_ADAPTING.search(text) or started.loop):
         answered |= {*_RANKS, "use_lora", "use_peft"}
+    ranks = [
+        key for key in settings if key.replace("-", "_") in _RANKS[:2] and key in started.given
+    ]
+    if ranks and "use_lora" not in said and {*_RANKS} & answered:
+        why = "adapters of the program's own, or none: all weights were taken as trained"
+        at = settings[ranks[0]]
+        draft.ignored.append(Ignored(ranks[0], at.file, at.line, True, why))
     answered |= started.calls.reads - {*KEPT}
     for key in [key for key in settings if key.replace("-", "_") in answered - said.keys()]:
         del settings[key]
