@@ -444,3 +444,25 @@ def swin() -> tuple[nn.Module, tuple[torch.Tensor]]:
         image_size=32, patch_size=2, embed_dim=16, depths=[2, 2], num_heads=[2, 4], window_size=4
     )
     return transformers.SwinForImageClassification(config), (torch.zeros(2, 3, 32, 32),)
+
+
+class Flexible(Attention):
+    """Attention by a mask that is a function."""
+
+    def forward(self, x: torch.Tensor) -> torch.Tensor:
+        from torch.nn.attention.flex_attention import create_block_mask, flex_attention
+
+        b, t, d = x.shape
+        q = self.query(x).view(b, t, self.heads, -1).transpose(1, 2)
+        k = self.key(x).view(b, t, self.kv_heads, -1).transpose(1, 2)
+        v = self.value(x).view(b, t, self.kv_heads, -1).transpose(1, 2)
+        mask = create_block_mask(lambda b, h, i, j: i >= j, None, None, t, t, device="cpu")
+        mixed = flex_attention(q, k, v, block_mask=mask, enable_gqa=True)
+        return self.out(mixed.transpose(1, 2).reshape(b, t, d))
+
+
+def flexible() -> nn.Module:
+    module = Decoder()
+    for block in module.blocks:
+        block.attention = Flexible(64, 8, 2)
+    return torch.compile(module)

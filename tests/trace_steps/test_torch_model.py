@@ -194,6 +194,11 @@ class TestWithTorch:
             assert params(found) == params(expected)
             assert (found.tied, found.n_layers) == (expected.tied, 3)
 
+    def test_flex_attention_is_attention(self) -> None:
+        found, expected = (read_torch_model(f"{HERE}:{n}") for n in ("flexible", "plain"))
+        assert found.layers == expected.layers  # causal, by its mask
+        assert params(found) == params(expected)
+
     def test_no_memory_is_taken(self) -> None:
         model = read_torch_model(f"{HERE}:huge")
         assert params(model) > 10_000_000_000 and model.n_layers == 20

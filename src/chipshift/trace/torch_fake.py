@@ -45,7 +45,11 @@ def convertible() -> Iterator[None]:
             self._buffers[key] = None if old is None else function(old)
         return self
 
+    def plain(model: Any = None, **_: Any) -> Any:
+        return model if model is not None else lambda decorated: decorated
+
     changed = [
+        (torch, "compile", plain),  # nothing is to be compiled, flex_attention's kernel neither
         (torch.nn.Module, "_apply", applied),
         (torch.nn.init, "_no_grad_trunc_normal_", lambda tensor, *_, **__: tensor),
     ]

@@ -130,10 +130,17 @@ def watched(module: Any, seen: Seen, inputs: Any) -> Iterator[None]:
         return stored.get(tensor.untyped_storage()._cdata)
 
     class Maps(TorchDispatchMode):  # type: ignore[misc, unused-ignore]
+        supports_higher_order_operators = True  # flex_attention is one
+
         def __torch_dispatch__(self, func: Any, types: Any, args: Any = (), kwargs: Any = None
                                ) -> Any:  # fmt: skip
             out = func(*args, **(kwargs or {}))
-            packet = func._overloadpacket
+            packet = getattr(func, "_overloadpacket", None)
+            if packet is None:
+                if func.name() == "flex_attention":  # its mask's function stands last
+                    masked = getattr(args[4][-1], "__name__", "") != "noop_mask"
+                    seen.add(_attended(args, masked, {}))
+                return out
             if not inside[0] and packet in fused:
                 seen.add(_attended(args, bool(args[4]) if len(args) > 4 else False, kwargs or {}))
                 return out
