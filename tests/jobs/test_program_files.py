@@ -222,6 +222,32 @@ def test_a_lightning_script_over_a_yaml_of_its_own(
     assert found.optimizer.value == "lion"
 
 
+def test_a_file_goes_over_the_defaults_of_the_class_that_it_fills_in(tmp_path: Path) -> None:
+    """micro_batch_size is 30 by default and 10 in the file: 480 / 10 = 48 forwards on a device."""
+    program = """from dataclasses import dataclass
+import lightning as L
+from omegaconf import OmegaConf
+from transformers import AutoModelForCausalLM
+
+
+@dataclass
+class Config:
+    batch_size: int = 480
+    micro_batch_size: int = 30
+
+
+config = OmegaConf.merge(OmegaConf.structured(Config), OmegaConf.load(path))
+steps = config.batch_size // config.micro_batch_size
+model = AutoModelForCausalLM.from_pretrained("gpt2")
+loader = make_loader(config.micro_batch_size, tokenize(rows, max_length=512))
+L.Trainer(devices=1, accumulate_grad_batches=steps).fit(model, loader)
+"""
+    files = {"own__py": program, "own__yml": "batch_size: 480\nmicro_batch_size: 10\n"}
+    found = read_job(several(tmp_path, **files), overrides={"seq_len": "512"})
+    assert found.plan is not None
+    assert (found.plan.value.microbatch, found.plan.value.accumulation) == (10, 48)
+
+
 def test_names_that_a_program_imports_over_several_lines(tmp_path: Path) -> None:
     loop = """import torch
 from accelerate import Accelerator

@@ -85,6 +85,13 @@ def test_deepspeeds_keys_that_are_read(tmp_path: Path) -> None:
     assert "activation_offload" in flagged(kept)
 
 
+def test_lomo_keeps_no_second_copy_of_the_weights(tmp_path: Path) -> None:
+    words = GO.replace(" --deepspeed", " --bf16 --optim lomo --deepspeed")
+    table = '{"bf16": {"enabled": true}, "zero_optimization": {"stage": 3}}'
+    found = read_job(several(tmp_path, go__sh=words, ds__json=table))
+    assert (found.optimizer.value, found.precision.value.master) == ("lomo", "none")
+
+
 @pytest.mark.parametrize(
     ("key", "value"),
     [

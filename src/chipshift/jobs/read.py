@@ -113,10 +113,12 @@ def _drafts(sources: list[Source], context: Context) -> list[Draft]:
                 drafts.append((source, alone))
         except InputError as error:
             refusals.append((source, error))
+    if not drafts:  # what a known format asks for tells more than a file of none
+        raise next((e for _, e in refusals if not isinstance(e, NoFormat)), refusals[0][1])
     for source, refusal in refusals:
         program = isinstance(refusal, TakesArguments) or is_python(source.text)
         idle = isinstance(refusal, NoFormat) and not program and idle_keys(source)
-        if not drafts or not (program or idle or _base(source) in context.consumed):
+        if not (program or idle or _base(source) in context.consumed):
             raise refusal
         if _base(source) in context.consumed:
             continue

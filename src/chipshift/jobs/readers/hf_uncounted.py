@@ -7,7 +7,7 @@ DPOConfig, GKDConfig and ModelConfig; Accelerate, dataclasses.py, 2026.
 from __future__ import annotations
 
 from chipshift.jobs.context import Context
-from chipshift.jobs.job import Ignored
+from chipshift.jobs.job import Given, Ignored
 from chipshift.jobs.readers.teacher import put_teacher
 from chipshift.jobs.settings import Sheet, as_boolean
 
@@ -28,6 +28,7 @@ def say_uncounted(sheet: Sheet, context: Context) -> None:
     _split_batches(sheet)
     _compiled(sheet)
     _teacher(sheet, context)
+    _in_place(sheet)
     if sheet.draft.get("lora") is None:
         why = "no adapters are named, and Transformers trains no quantised weights alone: left out"
         for key in (key for key in _QUANTISED if _on(sheet, key)):
@@ -55,6 +56,18 @@ def _compiled(sheet: Sheet) -> None:
     """A backend or mode turns ``torch_compile`` on."""
     if "torch_compile" not in sheet.settings:
         sheet.flag("compile", "torch_compile_mode", "torch_compile_backend")
+
+
+def _in_place(sheet: Sheet) -> None:
+    """LOMO updates each weight as its gradient comes, without a copy of the weights.
+
+    Source: OpenLMLab, LOMO, README and lomo_optim, 2023.
+    """
+    draft = sheet.draft
+    used = draft.values.get("optimizer")
+    if isinstance(used, Given) and used.value in ("lomo", "adalomo"):
+        draft.put("master", Given("none", used.file, used.line))
+        draft.note("gradients", "counted whole", "LOMO frees each as its weight is updated")
 
 
 def _teacher(sheet: Sheet, context: Context) -> None:

@@ -84,6 +84,8 @@ def _of_script(source: Source, context: Context) -> tuple[dict[str, Setting], Mo
     if own:
         values = {key: one.value for key, one in own.items() if not unset_names(one.value)}
         module = parse_program(imported_beside(source, context.beside), values)
+        for key in own.keys() & module.constants.keys():  # a class's default, that the file is over
+            module.constants[key] = own[key]
         context.consumed |= {*named}
     else:
         module = python_tree.parse(source)
