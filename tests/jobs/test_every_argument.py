@@ -440,3 +440,9 @@ def test_bridges_finetuning_recipes_by_their_older_name(
     text = f"#!/bin/bash\ntorchrun --nproc_per_node 8 run_recipe.py --recipe X {more}\n"
     found = job(tmp_path, text.replace("X", "llama3_8b_finetune_config"), "run.sh")
     assert found.task == task
+
+
+def test_a_switch_of_kernels_is_not_said_to_matter(tmp_path: Path) -> None:
+    """Two of Megatron-LM's and MindSpeed's own, whose names differ by a word."""
+    more = "--no-gradient-accumulation-fusion --gemm-gradient-accumulation-fusion"
+    assert matter(megatron(tmp_path, more)) == set()

@@ -228,5 +228,5 @@ QUIET = (
     *("cross-entropy-fusion-impl", "accumulate-*", "quick-geglu", "squared-relu", "softmax-type"),
     *("enable-ft-package", "enable-msc", "use-persistent-ckpt-worker", "use-gloo-process-groups"),
     *("use-mp-args-from-checkpoint-args", "use-one-sent-docs", "use-sharp", "use-mup", "mup-*"),
-    *("gradient-accumulation-fusion", "disable-bf16-reduced-precision-matmul", "use-mpi"),
+    *("disable-bf16-reduced-precision-matmul", "use-mpi", "no-gradient-accumulation-fusion"),
 )
