@@ -12,6 +12,7 @@ from dataclasses import dataclass, field
 from typing import Any
 
 from chipshift.jobs.dtypes import dtype_of
+from chipshift.jobs.overrides import typed
 from chipshift.jobs.python_operators import LONGEST_TEXT, binary, compared, is_text, unary
 from chipshift.jobs.python_operators import Absent as Absent
 from chipshift.jobs.python_operators import Unknown as Unknown
@@ -219,27 +220,15 @@ def passed_whole(node: ast.AST, module: Module, depth: int = 0) -> dict[str, Any
         node = node.args[0]
     value = evaluate(node, module, depth)
     if isinstance(value, list) and all(is_text(one) and "=" in one for one in value):
-        return {one.partition("=")[0]: plain_text(one.partition("=")[2]) for one in value}
+        return {one.partition("=")[0]: typed(one.partition("=")[2]) for one in value}
     if is_text(value) and re.fullmatch(r"\w+=\S+", value):
-        return {value.partition("=")[0]: plain_text(value.partition("=")[2])}
+        return {value.partition("=")[0]: typed(value.partition("=")[2])}
     if isinstance(value, dict):
         return value
     base = dotted(node)
     if base in module.parsed and module.started:  # all that the program is given
         return _nested(module.arguments, "")
     return {f"**{_source(node)}": _source(node)}
-
-
-def plain_text(text: str) -> Any:
-    """A word of a command as the number, switch or text that it is."""
-    if text in ("True", "true", "False", "false"):
-        return text.lower() == "true"
-    for kind in (int, float):
-        try:
-            return kind(text)
-        except ValueError:
-            continue
-    return text
 
 
 def _held_under(node: ast.AST, module: Module) -> dict[str, Any] | None:
