@@ -294,6 +294,20 @@ fire.Fire(train)
     assert (found.model.name, found.seq_len.value) == ("gpt2", 512)
 
 
+def test_tokens_of_a_devices_packed_row_are_the_length(tmp_path: Path) -> None:
+    program = """from transformers import AutoModelForCausalLM, HfArgumentParser, Trainer
+from own import Words
+
+(args,) = HfArgumentParser((Words,)).parse_args_into_dataclasses()
+model = AutoModelForCausalLM.from_pretrained(args.model_name_or_path)
+Trainer(model=model, args=args, train_dataset=pack(rows, args.per_device_max_tokens)).train()
+"""
+    command = "torchrun --nproc_per_node 8 own.py --model_name_or_path gpt2 \\\n"
+    command += "  --per_device_train_batch_size 1 --per_device_max_tokens 65536\n"
+    found = read_job(several(tmp_path, go__sh=command, own__py=program))
+    assert found.seq_len.value == 65536
+
+
 def test_adapters_of_a_class_of_the_programs_own_are_said(tmp_path: Path) -> None:
     program = """from own.peft import MixedLoraConfig, get_peft_model
 from transformers import AutoModelForCausalLM, HfArgumentParser, Trainer, TrainingArguments

@@ -29,6 +29,7 @@ OWN: Mapping[str, tuple[str, ...]] = {
     "max_length": (
         *("max_len", "context_length", "context_len", "sequence_length", "max_sequence_length"),
         *("seqlen", "ctx_len", "max_input_length", "max_token_length"),
+        "per_device_max_tokens",  # of a packed row, in ProLong's words
     ),
 }
 """The Trainer's keys, and what scripts call the same."""
