@@ -63,8 +63,17 @@ def test_a_base_of_a_base(job: Make) -> None:
 
 
 def test_bases_in_a_circle_end(job: Make) -> None:
-    with pytest.raises(InputError):
+    with pytest.raises(InputError, match="_base_ goes in a circle"):
         job(job_yaml=JOB, default_yaml="_base_: job.yaml\nmodel_length: 4\n")
+
+
+def test_bases_that_share_a_base_are_read_once_each(job: Make) -> None:
+    """Two names a level would be 2^16 readings at the sixteenth."""
+    chain = {f"f{n}_yaml": f"_base_: [f{n + 1}.yaml, g{n + 1}.yaml]\n" for n in range(16)}
+    chain |= {f"g{n}_yaml": f"_base_: [f{n + 1}.yaml]\n" for n in range(1, 16)}
+    last = {"f16_yaml": "cutoff_len: 512\n", "g16_yaml": "save_steps: 4\n"}
+    read_ = job(job_yaml=JOB.replace("./default", "f0"), **chain, **last)
+    assert read_.seq_len.value == 512
 
 
 def test_a_base_that_is_not_given_is_said(job: Make) -> None:
@@ -77,6 +86,8 @@ def test_a_file_of_no_format_is_set_aside_only_where_it_says_nothing(job: Make) 
     assert any(one.key == "names.yaml" for one in idle.ignored)
     with pytest.raises(InputError, match="in no format known here"):
         job(job_yaml=own, names_yaml="reporter: me\nglobal_batch: 64\n")
+    with pytest.raises(InputError, match="in no format known here"):
+        job(job_yaml=own, names_yaml="runs:\n  - reporter: me\n    global_batch: 64\n")
 
 
 def test_bf16_goes_before_fp16(job: Make) -> None:

@@ -376,6 +376,13 @@ def test_a_sweep_of_one_program_is_said(tmp_path: Path) -> None:
     said = {what: (value, why) for what, value, why in found.assumed}
     assert said["jobs of the script"][0] == "3"
     assert "per_device_batch_size" in said["jobs of the script"][1]
+    ranks = (
+        "torchrun --nproc_per_node 8 t.py --model_name_or_path Qwen/Qwen2.5-7B --bf16 true "
+        "--per_device_train_batch_size 1 --use_lora true --lora_target_modules q_proj "
+        "--model_max_length 1024 --lora_rank {}\n"
+    )
+    other = job(tmp_path, "".join(map(ranks.format, (8, 64))), "ranks.sh")
+    assert any("lora_rank" in why for what, _, why in other.assumed if what == "jobs of the script")
     once = loop.format(run.format("$B") + "per_device_batch_size=1 max_target_length=2048")
     assert "jobs of the script" not in {what for what, _, _ in job(tmp_path, once, "r.sh").assumed}
 

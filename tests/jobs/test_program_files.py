@@ -179,6 +179,9 @@ def test_unsloth_over_a_yaml_that_the_command_names(tmp_path: Path) -> None:
     assert (found.precision.value.weights, found.precision.value.compute) == ("int4", "bf16")
     each = 2 * (2048 + 2048) + 2 * (2048 + 256) + 3 * (2048 + 11008)
     assert noted(found)["trained parameters"] == f"{36 * 64 * each:,}"
+    off = SLOTH.replace("max_seq_length=config", "load_in_8bit=False, max_seq_length=config")
+    again = read_job(several(tmp_path, go__sh=command, own__py=off, own__yaml=SETTINGS))
+    assert again.precision.value.weights == "int4"  # a switch that is off turns nothing off
 
 
 LIGHT = """import lightning as L
@@ -251,8 +254,8 @@ L.Trainer(devices=1, accumulate_grad_batches=steps).fit(model, loader)
 def test_names_that_a_program_imports_over_several_lines(tmp_path: Path) -> None:
     loop = """import torch
 from accelerate import Accelerator
-from configs.sizes import (
-    EACH,
+from configs.sizes import (  # (both)
+    EACH,  # sequences
     EVERY,
 )
 from transformers import AutoModelForCausalLM

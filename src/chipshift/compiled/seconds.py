@@ -10,6 +10,7 @@ from importlib import resources
 from math import prod
 from typing import Any
 
+from chipshift.compiled.hlo.flops import SOFTMAX
 from chipshift.compiled.step.config import Config
 from chipshift.compiled.step.remat_names import choice
 from chipshift.estimate.stack import stack
@@ -64,11 +65,12 @@ def estimated_time(
 
 def attention_rows(kernels: list[Row], cfg: Config | None, machine: Machine) -> list[Row]:
     """The built-in step's attention kernels, forward and backward, with the seconds of each part
-    in a step. None without such kernels: attention in plain JAX has its cycles."""
+    in a step. None without such kernels: attention in plain JAX has its cycles, the softmax that
+    libtpu makes a kernel of among them."""
     assert cfg is not None
     rows = []
     for back, seconds in zip((False, True), attention_parts(cfg, machine), strict=True):
-        these = [k for k in kernels if _is_backward(k["name"]) == back]
+        these = [k for k in kernels if k["name"] != SOFTMAX and _is_backward(k["name"]) == back]
         if these:
             names = " + ".join(dict.fromkeys(k["name"] for k in these))
             times = sum(k["times"] for k in these if k["name"] == these[0]["name"])

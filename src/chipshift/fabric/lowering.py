@@ -202,11 +202,6 @@ def in_whole_tiles(columns: float) -> bool:
     return columns % int(rules()["experts_by_width"]["tile"]) == 0
 
 
-def narrower_than_a_tile(head: float) -> bool:
-    """Whether heads are so narrow that their matrices lie by the width that is scattered."""
-    return head < int(rules()["scatter_odd_parts"]["tile"])
-
-
 def rows_padded(rows: float) -> float:
     """Times the room that an array takes with so many heads as its rows: more than a tile of rows
     are padded to whole ones (ten to sixteen)."""

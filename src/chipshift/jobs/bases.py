@@ -8,6 +8,7 @@ from __future__ import annotations
 import re
 from typing import Any
 
+from chipshift.errors import InputError
 from chipshift.jobs.hydra import dumped, laid_over, tree_of
 from chipshift.jobs.source import Source
 from chipshift.jobs.unknown_keys import BASES, PASSING, bears
@@ -25,13 +26,25 @@ WORDS = re.compile(
 def on_bases(sources: list[Source]) -> list[Source]:
     """The YAML files with each laid over the bases that it names, where they are given."""
     taken: list[Source] = []
-    found = [_laid(one, sources, taken, ()) for one in sources]
+    done: dict[int, Source] = {}
+    found = [_laid(one, sources, taken, (), done) for one in sources]
     return [new for one, new in zip(sources, found, strict=True) if one not in taken] or sources
 
 
 def _laid(
-    source: Source, sources: list[Source], taken: list[Source], above: tuple[Source, ...]
+    source: Source,
+    sources: list[Source],
+    taken: list[Source],
+    above: tuple[Source, ...],
+    done: dict[int, Source],
 ) -> Source:
+    """A file over its bases; ``done`` holds what each came to, since several may share a base.
+
+    Raises:
+        InputError: a file is its own base, by others.
+    """
+    if id(source) in done:
+        return done[id(source)]
     if len(sources) < 2 or not any(f"{key}:" in source.text for key in BASES):
         return source
     tree = tree_of(source)
@@ -40,14 +53,16 @@ def _laid(
     if tree is None or not bases or len(above) >= MOST_BASES:
         return source
     if any(base is source or base in above for base in bases):
-        return source  # in a circle
+        raise InputError(f"{source.path}: {key} goes in a circle; expected a base without one")
     under: dict[str, Any] = {}
     for base in bases:
-        whole = _laid(base, sources, taken, (*above, source))
+        whole = _laid(base, sources, taken, (*above, source), done)
         under = laid_over(under, tree_of(whole) or {})
         taken.append(base)
     own = {name: value for name, value in tree.items() if name != key}
-    return Source(f"{source.path} (with its base)", dumped(laid_over(under, own)))
+    laid = Source(f"{source.path} (with its base)", dumped(laid_over(under, own)))
+    done[id(source)] = laid
+    return laid
 
 
 def _named(value: Any, sources: list[Source]) -> list[Source]:
@@ -61,7 +76,7 @@ def _named(value: Any, sources: list[Source]) -> list[Source]:
         own = [one for one in sources if ("/" + one.path.replace("\\", "/")).endswith(tail)]
         if len(own) != 1 or tree_of(own[0]) is None:
             return []
-        found.append(own[0])
+        found += [] if own[0] in found else own
     return found
 
 
@@ -81,6 +96,8 @@ def _flat(tree: Any, under: str = "") -> list[tuple[str, Any]]:
         path, value = waiting.pop()
         if isinstance(value, dict):
             waiting += [(f"{path}.{key}" if path else str(key), one) for key, one in value.items()]
+        elif isinstance(value, list) and any(isinstance(one, dict | list) for one in value):
+            waiting += [(path, one) for one in value]
         else:
             found.append((path, value))
     return found

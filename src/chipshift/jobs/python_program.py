@@ -48,7 +48,7 @@ def _imports(text: str) -> list[str]:
     """Names of modules in a file's import lines, without their packages: ``core.args`` as args."""
     names: list[str] = []
     pattern = r"^[ \t]*(?:from[ \t]+([\w.]+)[ \t]+)?import[ \t]+(\([^()]*\)|[\w., \t*]+)"
-    for module, listed in re.findall(pattern, text, re.M):
+    for module, listed in re.findall(pattern, re.sub(r"#[^\n]*", "", text), re.M):
         names += [module.rsplit(".", 1)[-1]] if module else []
         for one in re.split(r"[,(]", listed):
             word = one.split()

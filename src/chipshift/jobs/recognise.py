@@ -78,11 +78,14 @@ _LAUNCH = re.compile(
     re.M,
 )
 _PLAIN_COMMAND = re.compile(
-    r"^[ \t]*(?:\w+=\S*[ \t]+)*python3?[ \t]+(?:-\w+[ \t]+)*[\w./-]+(?:\.py)?\b"
+    r"^(?<!\\\n)[ \t]*(?:\w+=\S*[ \t]+)*python3?[ \t]+(?:-\w+[ \t]+)*[\w./-]++"
     r"(?:[^\n]|\\\n)*?\.(?:ya?ml|json)\b",
     re.M,
 )
-"""A program that is started with a file of settings, and no launcher."""
+"""A program that is started with a file of settings, and no launcher.
+
+Each line is looked at once: a word is not taken back, a line that goes on another begins nothing.
+"""
 _STARTS_SCRIPT = re.compile(
     r"^[ \t]*(?:(?:\w+=\S*|nohup|exec|time|env)[ \t]+)*(?:(?:ba|z)?sh|sbatch|qsub|\.)[ \t]*"
     r"(?:-\S+[ \t]+)*(?:\./)?[\w./${}-]+\.(?:sh|sbatch|slurm|bash)\b",

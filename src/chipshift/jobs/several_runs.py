@@ -17,6 +17,8 @@ BEARING = re.compile(
 """Settings in which two runs are two jobs."""
 OTHERWISE = re.compile(r"rank|save|log|eval|test|path|dir$|name$|data|port|checkpoint")
 """Words of settings of a run's place or files, whatever else they name."""
+PLAIN = re.compile(r"^model(?:_name)?(?:_or_path)?$|^lora_r(?:ank)?$|^data_parallel|^dataset_len")
+"""Settings that bear on a step though they hold such a word."""
 
 
 STARTED = ("nemo", "litgpt", "tune", "axolotl", "swift", "llamafactory-cli", "trl")
@@ -40,7 +42,7 @@ def say_runs(draft: Draft, commands: Sequence[Command]) -> None:
         bearing = [
             n
             for n, leaf in zip(differ, leaves, strict=True)
-            if BEARING.search(leaf) and not OTHERWISE.search(leaf)
+            if PLAIN.search(leaf) or (BEARING.search(leaf) and not OTHERWISE.search(leaf))
         ]
         if bearing:
             why = f"they differ in {', '.join(bearing[:4])}; one of them is read"

@@ -160,11 +160,14 @@ def put_precision(sheet: Sheet) -> None:
 
 
 def _yields(sheet: Sheet, fp16: Given[bool]) -> bool:
-    """Whether ``fp16`` stands beside ``bf16``, which goes first where the chip has it (axolotl)."""
+    """Whether ``fp16`` stands beside ``bf16``: axolotl takes bf16 where the chip has it, and
+    Transformers' TrainingArguments raises on both."""
     bf16 = sheet.settings.get("bf16")
     if bf16 is None or str(bf16.value).lower() not in ("true", "auto", "full", "1"):
         return False
-    why = "bf16 goes before it; on a chip without bf16 the job runs in fp16, with a loss scaler"
+    why = "TrainingArguments takes one of bf16 and fp16 and stops on both; bf16 was read"
+    if sheet.draft.format == "axolotl":
+        why = "bf16 goes before it; on a chip without bf16 the job runs in fp16, with a loss scaler"
     sheet.draft.ignored.append(Ignored("fp16", fp16.file, fp16.line, True, why))
     return True
 

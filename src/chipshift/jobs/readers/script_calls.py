@@ -119,7 +119,9 @@ def _loaded(found: Calls, call: Call, draft: Draft) -> None:
         length = call.keywords.get("max_seq_length")
         if length is not None and not isinstance(length.value, Unknown):
             found.settings.setdefault("max_seq_length", length)
-        if not {"load_in_4bit", "load_in_8bit", "full_finetuning"} & call.keywords.keys():
+        others = [call.keywords.get(key) for key in ("load_in_8bit", "full_finetuning")]
+        whole = any(one is not None and one.value is not False for one in others)
+        if "load_in_4bit" not in call.keywords and not whole:
             found.take("load_in_4bit", Setting(True, _file(call, draft), call.line))
 
 

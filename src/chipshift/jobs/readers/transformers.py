@@ -330,12 +330,13 @@ def _alone(source: Source, context: Context, draft: Draft) -> Sheet:
 
 def _adapters_beside(settings: dict[str, Setting], context: Context, draft: Draft) -> None:
     """``LoraConfig(**json.load(f))``: the adapters are those of the PEFT file given beside it."""
-    if settings.pop("_adapters_passed", None) is None:
+    passed = settings.pop("_adapters_passed", None)
+    if passed is None:
         return
     if any(form_of(one) == "peft" for one in context.beside.values()):
         for key in [key for key in settings if key.startswith("lora_") or key == "use_lora"]:
             del settings[key]
-        draft.ignored = [one for one in draft.ignored if not one.key.startswith("**")]
+        draft.ignored = [one for one in draft.ignored if one.key != passed.value]
 
 
 def _flat(settings: dict[str, Setting]) -> dict[str, Setting]:
