@@ -430,3 +430,25 @@ Trainer(model=model, args=told, train_dataset=rows).train()
 """
     found = read_job(several(tmp_path, own__py=program), overrides={"seq_len": "512"})
     assert found.precision.value.compute == "bf16" and "loss_scaler" not in flagged(found)
+
+
+def test_another_frameworks_file_beside_a_program_that_loads_data(tmp_path: Path) -> None:
+    """A program's ``json.load`` is of its rows; what the two files say differently is told."""
+    program = """import json
+from transformers import AutoModelForCausalLM, Trainer, TrainingArguments
+rows = json.load(open("rows.json"))
+model = AutoModelForCausalLM.from_pretrained("Qwen/Qwen2.5-7B")
+told = TrainingArguments(output_dir="o", per_device_train_batch_size=2, bf16=True)
+Trainer(model=model, args=told, train_dataset=rows).train()
+"""
+    other = """base_model: Qwen/Qwen2.5-0.5B
+adapter: lora
+lora_r: 8
+lora_target_linear: true
+sequence_len: 1024
+micro_batch_size: 4
+datasets: [{path: x, type: alpaca}]
+"""
+    found = read_job(several(tmp_path, train__py=program, ax__yaml=other))
+    assert {"model", "microbatch"} <= {one.key for one in found.ignored if one.matters}
+    assert not any("all weights were taken as trained" in one.why for one in found.ignored)

@@ -114,6 +114,9 @@ def test_foundry_replaces_keys_of_a_published_models_config(tmp_path: Path) -> N
     assert sum(count for _, count in job.model.layers) == 4
     found = {one.key.rsplit(".", 1)[-1]: one.matters for one in job.ignored}
     assert found["max_position_embeddings"] is False and "num_hidden_layers" not in found
+    other = more + "    my_kernels: 3\n"
+    job = read(tmp_path, FOUNDRY.replace("\ntrain_loader", other + "train_loader"))
+    assert "model.config_overrides.my_kernels" in {one.key for one in job.ignored if one.matters}
 
 
 def test_foundry_cuts_a_devices_share_into_equal_forwards(tmp_path: Path) -> None:

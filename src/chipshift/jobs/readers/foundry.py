@@ -137,15 +137,17 @@ def _reshaped(sheet: Sheet, context: Context) -> None:
     changes = {k: v for k, v in changes.items() if not any(p.fullmatch(k) for p in kept)}
     if found is None or not changes or context.model_named or sheet.draft.get("model") is None:
         return
-    for key, one in changes.items():
-        sheet.raw(f"{under}{key}")
-        sheet.record(f"{under}{key}", one, "model's config")
     values = {key: one.value for key, one in changes.items()}
     published, name = keys_of(sheet.draft.get("model").name)
     width, heads = published.get("hidden_size", 0), published.get("num_attention_heads", 1)
     if published.get("head_dim") == width // heads:
         values.setdefault("head_dim", None)  # the width over the heads, as its own config leaves it
     model = altered(name, values, found.file)
+    for key, one in changes.items():
+        without = {k: value for k, value in values.items() if k != key}
+        if key in published or altered(name, without, found.file) != model:
+            sheet.raw(f"{under}{key}")
+            sheet.record(f"{under}{key}", one, "model's config")
     sheet.draft.put("model", Given(model, found.file, found.line))
 
 

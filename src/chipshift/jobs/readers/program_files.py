@@ -20,9 +20,11 @@ from chipshift.jobs.shell.found import Command
 from chipshift.jobs.source import Source
 
 _FRAMEWORKS = ("deepspeed", "hf_config", "accelerate", "peft")
+_OWN = ("", "transformers")
+"""Forms of a program's own file: none, or the Trainer's words, which many programs take."""
 _NAMED = re.compile(r"[\"']([\w./-]+\.(?:ya?ml|json))[\"']")
 _LOADS = re.compile(
-    r"\b(?:json|yaml|OmegaConf|toml|tomllib|pyjson5)\.(?:safe_|full_|unsafe_)?load\(|"
+    r"\b(?:json|yaml|OmegaConf|pyjson5)\.(?:safe_|full_|unsafe_)?load\(|"
     r"\bparse_(?:json|yaml)_file\(|\bload_(?:config|yaml|json)\w*\("
 )
 """Calls that read a file of settings."""
@@ -60,7 +62,7 @@ def read_by(
     loads = any(_LOADS.search(text) for text in texts)
     if not told and not named and loads:
         told = [name for name in context.beside if re.search(r"\.(?:json|ya?ml)$", name)]
-        told = [name for name in told if form_of(context.beside[name]) not in _FRAMEWORKS]
+        told = [name for name in told if form_of(context.beside[name]) in _OWN]
         told = told if len(told) == 1 else []
     found: dict[str, Setting] = {}
     files: list[str] = []
