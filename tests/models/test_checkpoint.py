@@ -1,6 +1,7 @@
 """A checkpoint's folder: its tensors' shapes are the truth about the model's size."""
 
 import json
+import os
 from pathlib import Path
 from typing import Any
 
@@ -8,6 +9,7 @@ import pytest
 
 from chipshift.errors import InputError
 from chipshift.jobs.read import read_job
+from chipshift.models.checkpoint import read_checkpoint
 from chipshift.models.count import params, params_embedding
 from chipshift.models.hf import read_config
 from chipshift.models.ops import forward_flops_per_token
@@ -332,6 +334,27 @@ def test_an_index_of_a_variant_is_read(tmp_path: Path) -> None:
     index = made / "model.safetensors.index.json"
     index.rename(made / "model.safetensors.index.fp16.json")
     assert params(read_config(made)) == 800 + 8 + BLOCK
+
+
+def test_a_variant_that_is_no_file_is_passed_over(tmp_path: Path) -> None:
+    (tmp_path / "config.json").write_text(json.dumps(CONFIG))
+    (tmp_path / "model.bf16.safetensors").symlink_to("nowhere")
+    (tmp_path / "model.fp16.safetensors").mkdir()
+    assert said(tmp_path) == ""
+
+
+def test_a_file_that_cannot_be_read_is_one_sentence(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def refused(path: Path, *_: object, **__: object) -> None:
+        raise PermissionError(13, "Permission denied")
+
+    monkeypatch.setattr(Path, "open", refused)
+    monkeypatch.setattr(Path, "read_bytes", refused)
+    for name in ("model.fp16.safetensors", "model.safetensors.index.json"):
+        os.close(os.open(tmp_path / name, os.O_CREAT))
+        with pytest.raises(InputError, match=rf"{name}: cannot be read \(Permission denied\)"):
+            read_checkpoint(tmp_path)
 
 
 @pytest.mark.parametrize(

@@ -79,7 +79,7 @@ class Checkpoint:
 
 def has_checkpoint(folder: Path) -> bool:
     """Whether the folder holds a safetensors index or file, or shards by themselves."""
-    return bool(_stems(folder, INDEX) or _stems(folder, "") or _shards(folder))
+    return bool(_whole(folder) or _shards(folder))
 
 
 def unopened(folder: Path) -> str:
@@ -92,11 +92,12 @@ def unopened(folder: Path) -> str:
 WEIGHTS = ("pytorch_model", "diffusion_pytorch_model", "consolidated", "tf_model", "flax_model")
 
 
-def _stems(folder: Path, end: str) -> list[str]:
-    """Files or, by their ``end``, indices of a whole checkpoint, the usual one before variants."""
-    usual = [f"{stem}{end}" for stem in STEMS if (folder / f"{stem}{end}").is_file()]
+def _whole(folder: Path) -> list[str]:
+    """Indices and files of a whole checkpoint: the usual index, the usual file, then variants'."""
+    usual = [f"{stem}{end}" for end in (INDEX, "") for stem in STEMS]
     named = sorted(path.name for path in folder.iterdir() if VARIANT.match(path.name))
-    return usual + [name for name in named if name.endswith(".json") == bool(end)]
+    variants = sorted(named, key=lambda name: not name.endswith(".json"))
+    return [name for name in usual + variants if (folder / name).is_file()]
 
 
 def _shards(folder: Path) -> list[str]:
@@ -114,10 +115,10 @@ def read_checkpoint(folder: Path) -> Checkpoint:
         InputError: an index or a header cannot be read, is not of the format, is above its
             limit, or names a file outside the folder.
     """
-    indices = _stems(folder, INDEX)
-    if not indices:
-        return _together(folder, _stems(folder, "")[:1] or _shards(folder))
-    index = folder / indices[0]
+    first = _whole(folder)[:1]
+    if not first or not first[0].endswith(".json"):
+        return _together(folder, first or _shards(folder))
+    index = folder / first[0]
     weight_map = _object(index, _read(index, LARGEST_INDEX_BYTES)).get("weight_map")
     if not isinstance(weight_map, dict) or not all(
         isinstance(k, str) and isinstance(v, str) for k, v in weight_map.items()
@@ -233,10 +234,17 @@ def _corrected(model: Model, checkpoint: Checkpoint) -> Model:
 
 
 def _read(path: Path, most: int) -> bytes:
-    size = path.stat().st_size
-    if size > most:
-        raise InputError(f"{path}: {size:,} bytes; an index above {most:,} is refused")
-    return path.read_bytes()
+    try:
+        size = path.stat().st_size
+        if size > most:
+            raise InputError(f"{path}: {size:,} bytes; an index above {most:,} is refused")
+        return path.read_bytes()
+    except OSError as error:
+        raise _unread(path, error) from None
+
+
+def _unread(path: Path, error: OSError) -> InputError:
+    return InputError(f"{path}: cannot be read ({error.strerror})")
 
 
 def _object(path: Path, content: bytes) -> dict[str, Any]:
@@ -253,15 +261,18 @@ def _object(path: Path, content: bytes) -> dict[str, Any]:
 
 def _header(path: Path) -> tuple[dict[str, tuple[int, ...]], bool]:
     """(tensor name → shape, whether a tensor of two or more axes holds integers)."""
-    with path.open("rb") as file:
-        length = int.from_bytes(file.read(8), "little")
-        size = path.stat().st_size
-        if not 2 <= length <= min(LARGEST_HEADER_BYTES, max(size - 8, 0)):
-            raise InputError(
-                f"{path}: gives a header of {length:,} bytes in {size:,};"
-                " expected the safetensors format"
-            )
-        values = _object(path, file.read(length))
+    try:
+        with path.open("rb") as file:
+            length = int.from_bytes(file.read(8), "little")
+            size = path.stat().st_size
+            if not 2 <= length <= min(LARGEST_HEADER_BYTES, max(size - 8, 0)):
+                raise InputError(
+                    f"{path}: gives a header of {length:,} bytes in {size:,};"
+                    " expected the safetensors format"
+                )
+            values = _object(path, file.read(length))
+    except OSError as error:
+        raise _unread(path, error) from None
     shapes: dict[str, tuple[int, ...]] = {}
     packed = False
     for name, entry in values.items():
