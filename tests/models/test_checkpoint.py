@@ -336,6 +336,14 @@ def test_an_index_of_a_variant_is_read(tmp_path: Path) -> None:
     assert params(read_config(made)) == 800 + 8 + BLOCK
 
 
+def test_the_usual_file_goes_before_a_variants_index(tmp_path: Path) -> None:
+    made = folder(tmp_path, {**LAYER, **ENDS, "variant.weight": [5]})
+    (made / "model.safetensors.index.json").rename(made / "model.safetensors.index.fp16.json")
+    assert "+5 parameters" in said(made)
+    shard(made / "model.safetensors", {**LAYER, **ENDS, "usual.weight": [3]})
+    assert "+3 parameters" in said(made)
+
+
 def test_a_variant_that_is_no_file_is_passed_over(tmp_path: Path) -> None:
     (tmp_path / "config.json").write_text(json.dumps(CONFIG))
     (tmp_path / "model.bf16.safetensors").symlink_to("nowhere")
