@@ -50,13 +50,13 @@ def linear(
     return Projection(name, inputs, outputs, bias * outputs, once, every)
 
 
-def heads_of(c: Fields, d_model: int, *keys: str) -> int:
-    """Number of heads under the first of ``keys`` that is given.
+def heads_of(c: Fields, d_model: int, *keys: str, default: int | None = None) -> int:
+    """Number of heads under the first of ``keys`` that is given, else ``default``.
 
     Raises:
         InputError: they do not divide the width.
     """
-    heads = c.count(*(keys or ("num_attention_heads",)), most=100_000)
+    heads = c.count(*(keys or ("num_attention_heads",)), default=default, most=100_000)
     if d_model % heads:
         raise c.conflict(
             f"{heads} attention heads do not divide the width {d_model}; expected that they do"

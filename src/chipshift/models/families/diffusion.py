@@ -36,7 +36,7 @@ def width_of(c: Fields, heads: int, head_dim: int) -> tuple[int, int, int]:
 def _stem(c: Fields, width: int, channels: int, sample: int) -> tuple[Conv, int, int]:
     """(the convolution over patches, pixels of a patch, patches of an image)."""
     patch = c.count("patch_size", default=2, most=10_000)
-    count = (c.count("sample_size", default=sample) // patch) ** 2
+    count = (c.count("sample_size", default=sample, least=patch) // patch) ** 2
     return (
         Conv("patch_embed", channels, width, patch * patch, count, bias_params=width),
         patch * patch,

@@ -111,7 +111,7 @@ def sana(c: Fields) -> Model:
     heads, head_dim, width = width_of(c, 70, 32)
     channels = c.count("in_channels", default=32)
     patch = c.count("patch_size", default=1, most=10_000)
-    count = (c.count("sample_size", default=32) // patch) ** 2
+    count = (c.count("sample_size", default=32, least=patch) // patch) ** 2
     normed = 0
     if c.has("qk_norm"):
         c.text("qk_norm", choices=("rms_norm_across_heads",))
@@ -174,7 +174,7 @@ def hunyuan_dit(c: Fields) -> Model:
     upper = replace(block, norm_params=10 * width, projections=skip)
     depth = c.count("num_layers", default=28, most=MOST_LAYERS)
     patch, channels = c.count("patch_size", most=10_000), c.count("in_channels")
-    count = (c.count("sample_size", default=32) // patch) ** 2
+    count = (c.count("sample_size", default=32, least=patch) // patch) ** 2
     stem = Conv("patch_embed", channels, width, patch * patch, count, bias_params=width)
     out = 2 * channels if c.flag("learn_sigma", default=True) else channels
     far = c.count("cross_attention_dim_t5", default=2048)

@@ -10,7 +10,7 @@ from __future__ import annotations
 
 from dataclasses import replace
 
-from chipshift.models.families.blocks import attention, feed_forward, linear
+from chipshift.models.families.blocks import attention, feed_forward, heads_of, linear
 from chipshift.models.families.decoder import MOST_LAYERS, runs
 from chipshift.models.families.diffusion import SINUSOID, embedder, image_model, width_of
 from chipshift.models.fields import Fields
@@ -197,7 +197,7 @@ def auraflow(c: Fields) -> Model:
         8 * width,
     )
     patch = c.count("patch_size", default=2, most=10_000)
-    count = (c.count("sample_size", default=64) // patch) ** 2
+    count = (c.count("sample_size", default=64, least=patch) // patch) ** 2
     layers = [block] * doubles + [over_both] * singles
     model = image_model("auraflow", width, layers, maps, (), count)
     positions = c.count("pos_embed_max_size", default=1024) * width
@@ -224,8 +224,9 @@ def cogvideox(c: Fields) -> Model:
     stem_bias = c.flag("patch_bias", default=True)
     every = c.count("temporal_compression_ratio", default=4)
     length = (c.count("sample_frames", default=49) - 1) // every + 1
-    high = c.count("sample_height", default=60) // patch
-    count = high * (c.count("sample_width", default=90) // patch) * -(-length // (frames or 1))
+    high = c.count("sample_height", default=60, least=patch) // patch
+    wide = c.count("sample_width", default=90, least=patch) // patch
+    count = high * wide * -(-length // (frames or 1))
     maps = embedder("timestep", width, time)
     maps = (maps[0], linear("timestep.linear_2", time, time, once=True))
     ofs = c.maybe("ofs_embed_dim")
@@ -264,7 +265,7 @@ def cogview4(c: Fields) -> Model:
         linear("proj_out", width, pixels * c.count("out_channels", default=16)),
     )
     patch = c.count("patch_size", default=2, most=10_000)
-    count = (c.count("sample_size", default=128) // patch) ** 2
+    count = (c.count("sample_size", default=128, least=patch) // patch) ** 2
     depth = c.count("num_layers", default=30, most=MOST_LAYERS)
     model = image_model("cogview4", width, [block] * depth, maps, (), count)
     context = (linear("context_embedder", c.count("text_embed_dim", default=4096), width),)
@@ -300,8 +301,10 @@ def _refined(
 def lumina2(c: Fields) -> Model:
     """Lumina 2: grouped queries, sandwich norms, modulation from a narrow embedding of the time."""
     width = c.count("hidden_size", default=2304)
-    heads = c.count("num_attention_heads", default=24, most=100_000)
+    heads = heads_of(c, width, default=24)
     kv_heads = c.count("num_kv_heads", default=8, most=100_000)
+    if heads % kv_heads:
+        raise c.wrong("num_kv_heads", f"a divisor of the {heads} attention heads", kv_heads)
     head_dim = width // heads
     own = replace(attention(width, heads, bias="", norm_params=2 * head_dim), kv_heads=kv_heads)
     multiple = c.count("multiple_of", default=256)
@@ -332,14 +335,14 @@ def lumina2(c: Fields) -> Model:
             linear("x_embedder", channels * pixels, width),
             linear("norm_out", time, width, once=True),
         ),
-        (c.count("sample_size", default=128) // patch) ** 2,
+        (c.count("sample_size", default=128, least=patch) // patch) ** 2,
     )
 
 
 def z_image(c: Fields) -> Model:
     """Z-Image: as Lumina 2, with embeddings of several sizes of patch and tokens to pad with."""
     width = c.count("dim", default=3840)
-    heads = c.count("n_heads", default=30, most=100_000)
+    heads = heads_of(c, width, "n_heads", default=30)
     kv_heads = c.count("n_kv_heads", default=heads, most=100_000)
     if kv_heads != heads:
         raise c.wrong("n_kv_heads", f"{heads}, as n_heads: the reference builds no fewer")
