@@ -148,6 +148,11 @@ def test_a_family_whose_modules_are_not_known_says_so() -> None:
         ({"target_modules": "all-linear", "layers_to_transform": [1]}, "target_modules is one"),
         ({"target_modules": ["q_proj"], "layer_replication": [[0, 2], [1, 3]]}, "repeated layers"),
         ({"trainable_token_indices": 3}, "a list of tokens"),
+        ({"trainable_token_indices": ["a"]}, "distinct whole numbers from 0"),
+        ({"trainable_token_indices": [-1]}, "distinct whole numbers from 0"),
+        ({"trainable_token_indices": [1, 1]}, "distinct whole numbers from 0"),
+        ({"trainable_token_indices": {"": [1]}}, "names of tables, none of them empty"),
+        ({"modules_to_save": [""]}, "names of modules, none of them empty"),
     ],
 )
 def test_what_peft_refuses_or_is_not_counted_is_one_sentence(
@@ -155,3 +160,39 @@ def test_what_peft_refuses_or_is_not_counted_is_one_sentence(
 ) -> None:
     with pytest.raises(InputError, match=says):
         read_lora(keys)
+
+
+def test_rows_of_tables_are_trained_alone() -> None:
+    def rows(value: object) -> int:
+        keys = {"r": 4, "target_modules": ["q_proj"], "trainable_token_indices": value}
+        return trainable_params(SMALL, read_lora(keys)) - 4 * 4 * (64 + 64)
+
+    assert rows([0, 999]) == rows({"lm_head": [0, 999]}) == 2 * 64
+    assert rows({"embed_tokens": [1], "lm_head": [2, 3]}) == 3 * 64
+    gpt_2 = preset("gpt2")
+    alone = trainable_params(gpt_2, read_lora({"trainable_token_indices": [1, 2]}))
+    assert alone == trainable_params(gpt_2, read_lora({})) + 2 * 768
+    tied = replace(SMALL, tied=True)
+    lora = Lora(4, ("q_proj",), token_rows=(("embed_tokens", (1,)), ("lm_head", (1,))))
+    assert trainable_params(tied, lora) == 4 * 4 * (64 + 64) + 64
+
+
+@pytest.mark.parametrize(
+    ("keys", "says"),
+    [
+        (
+            {"trainable_token_indices": {"foo": [1]}},
+            "'foo'; expected model.embed_tokens or lm_head",
+        ),
+        ({"trainable_token_indices": [1, 1000]}, "has 1,000; expected rows of .* below 1,000"),
+        (
+            {"trainable_token_indices": [1], "modules_to_save": ["embed_tokens"]},
+            "model.embed_tokens is among modules_to_save already",
+        ),
+    ],
+)
+def test_rows_that_the_model_does_not_have_or_trains_already(
+    keys: dict[str, object], says: str
+) -> None:
+    with pytest.raises(InputError, match=says):
+        trainable_params(SMALL, read_lora(keys))

@@ -83,7 +83,8 @@ class Lora:
             only item with ``pattern`` true, or ``all-linear``; empty for the family's usual.
         parameters: stacked parameters (experts) that get one too.
         saved: modules trained in full beside it.
-        token_rows: ``(table, rows)`` of tables of which some rows are trained.
+        token_rows: ``(table, rows)`` of tables of which some rows are trained, the table "" for
+            the embedding.
         layers: the only layers that get one, empty for all.
         exclusion: pattern of the paths that are left out, where it is one string.
         ranks: ``(pattern, rank)`` for paths whose rank is another.
@@ -104,7 +105,7 @@ class Lora:
     bias: str = "none"
     dora: bool = False
     own_bias: bool = False
-    token_rows: tuple[tuple[str, int], ...] = ()
+    token_rows: tuple[tuple[str, tuple[int, ...]], ...] = ()
 
 
 @formula(unit="parameter", source="Hu et al. 2021, LoRA: A is r × inputs and B outputs × r")
@@ -154,6 +155,9 @@ def read_lora(
         raise c.wrong("layer_replication", "null: a model of repeated layers is not counted")
     one = isinstance(layers, int) and not isinstance(layers, bool)
     numbers = [c.count("layers_to_transform", least=0)] if one else c.counts("layers_to_transform")
+    saved = _names(c, "modules_to_save")[0]
+    if "" in saved:
+        raise c.wrong("modules_to_save", "names of modules, none of them empty")
     read = Lora(
         rank=c.count("r", default=8, most=1_000_000),
         targets=targets,
@@ -161,7 +165,7 @@ def read_lora(
         excluded=() if one_string else excluded,
         exclusion=excluded[0] if one_string else "",
         parameters=_names(c, "target_parameters")[0],
-        saved=_names(c, "modules_to_save")[0],
+        saved=saved,
         layers=tuple(numbers),
         ranks=tuple((str(key), inner.count(str(key), most=1_000_000)) for key in ranks),
         bias=c.text("bias", default="none", choices=("none", "all", "lora_only")),
@@ -189,16 +193,22 @@ def _names(c: Fields, key: str) -> tuple[tuple[str, ...], bool]:
     raise c.wrong(key, "names of modules")
 
 
-def _token_rows(c: Fields) -> tuple[tuple[str, int], ...]:
+def _token_rows(c: Fields) -> tuple[tuple[str, tuple[int, ...]], ...]:
     """Tables of which some rows are trained, by name; a list is of the embedding's."""
     key, value = "trainable_token_indices", c.values.get("trainable_token_indices")
     c.asked.add(key)
     if value is None:
         return ()
-    tables = value if isinstance(value, Mapping) else {"embed_tokens": value}
+    tables = value if isinstance(value, Mapping) else {"": value}
     if not all(isinstance(rows, (list, tuple)) for rows in tables.values()):
         raise c.wrong(key, "a list of tokens, or one for each table")
-    return tuple((str(name), len(rows)) for name, rows in tables.items())
+    for rows in tables.values():
+        whole = all(isinstance(n, int) and not isinstance(n, bool) and n >= 0 for n in rows)
+        if not whole or len(set(rows)) < len(rows):
+            raise c.wrong(key, "distinct whole numbers from 0")
+    if isinstance(value, Mapping) and "" in value:
+        raise c.wrong(key, "names of tables, none of them empty")
+    return tuple((str(name), tuple(rows)) for name, rows in tables.items())
 
 
 def _compiled(c: Fields, key: str, pattern: str) -> None:
@@ -334,7 +344,7 @@ def trainable_params(model: Model, lora: Lora) -> int:
         lora_params(_rank(model, lora, m.name), m.inputs, m.outputs, m.copies) for m in modules
     )
     total += sum(m.outputs * m.copies for m in modules) * (lora.dora + lora.own_bias)
-    total += saved_params(model, lora.saved) + token_rows(model, lora.token_rows)
+    total += saved_params(model, lora.saved) + token_rows(model, lora.token_rows, lora.saved)
     names = naming(model)
     width = model.embedding_width or model.d_model
     head_saved = _head_saved(model, lora)

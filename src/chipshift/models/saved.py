@@ -5,6 +5,7 @@ Matching as PEFT 0.21 has it: a module is saved where its path ends in the name,
 
 from __future__ import annotations
 
+from chipshift.errors import InputError
 from chipshift.models.count import layer_params
 from chipshift.models.model import Layer, Model
 from chipshift.models.module_names import NAMINGS, Naming
@@ -68,11 +69,36 @@ def _norms(n: Naming, layer: Layer, width: int) -> list[tuple[str, int]]:
     return two + (heads if own else [])
 
 
-def token_rows(model: Model, rows: tuple[tuple[str, int], ...]) -> int:
-    """Parameters of the rows of tables that are trained alone, a tied head's being the table's."""
-    width = model.embedding_width or model.d_model
+def token_rows(
+    model: Model, rows: tuple[tuple[str, tuple[int, ...]], ...], saved: tuple[str, ...]
+) -> int:
+    """Parameters of the rows of tables that are trained alone; a tied head's are the embedding's.
+
+    Args:
+        rows: table ("" for the embedding) and its rows.
+        saved: modules trained in full.
+
+    Raises:
+        InputError: a table is not known or is saved in full, or has no such row.
+    """
     n = naming(model)
-    head = {name for name, _ in rows if n.head == name or n.head.endswith(f".{name}")}
-    return sum(
-        count * width for name, count in rows if not (model.tied and name in head and len(rows) > 1)
-    )
+    tables = {n.embedding: model.vocab, n.head: model.logits}
+    found: dict[str, tuple[int, ...]] = {}
+    for name, indices in rows:
+        table = next((t for t in tables if t.endswith(name or n.embedding)), "")
+        if not table:
+            raise InputError(
+                f"trainable_token_indices names {name!r}; expected {' or '.join(tables)}"
+            )
+        if any(table.endswith(one) for one in saved):
+            raise InputError(f"trainable_token_indices: {table} is among modules_to_save already")
+        if any(index >= tables[table] for index in indices):
+            raise InputError(
+                f"trainable_token_indices has {max(indices):,}; expected rows of {table},"
+                f" below {tables[table]:,}"
+            )
+        found[table] = indices
+    if model.tied and found.get(n.head) == found.get(n.embedding):
+        found.pop(n.head, None)
+    width = model.embedding_width or model.d_model
+    return width * sum(map(len, found.values()))
