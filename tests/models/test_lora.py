@@ -10,8 +10,17 @@ import pytest
 from chipshift.errors import InputError
 from chipshift.models.count import params
 from chipshift.models.hf import read_config
-from chipshift.models.lora import Lora, adapted, lora_params, read_lora, share, trainable_params
+from chipshift.models.lora import (
+    Lora,
+    adapted,
+    lora_params,
+    matmul_share,
+    read_lora,
+    share,
+    trainable_params,
+)
 from chipshift.models.preset import preset
+from chipshift.models.saved import saved_beside
 
 SMALL = read_config(
     {
@@ -63,6 +72,14 @@ def test_the_ends_saved_in_full() -> None:
     saved = Lora(4, ("q_proj",), saved=("embed_tokens", "lm_head"))
     assert trainable_params(SMALL, saved) == q + 2 * table
     assert trainable_params(SMALL, Lora(4, ("q_proj", "embed_tokens"))) == q + 4 * (1000 + 64)
+
+
+def test_a_module_is_saved_where_its_path_ends_in_the_name_letter_by_letter() -> None:
+    q, table = 4 * 4 * (64 + 64), 1000 * 64
+    assert trainable_params(SMALL, Lora(4, ("q_proj",), saved=("head",))) == q + table
+    assert trainable_params(SMALL, Lora(4, ("q_proj",), saved=("tokens", "head"))) == q + 2 * table
+    assert matmul_share(SMALL, Lora(4, ("q_proj",), saved=("head",))).trainable == q + table
+    assert saved_beside(SMALL, ("head", "tokens", "heads")) == ("heads",)
 
 
 def test_experts_are_adapted_in_their_stack() -> None:

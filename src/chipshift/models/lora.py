@@ -348,7 +348,7 @@ def trainable_params(model: Model, lora: Lora) -> int:
     names = naming(model)
     width = model.embedding_width or model.d_model
     head_saved = _head_saved(model, lora)
-    total += model.vocab * width * _named(names.embedding, lora.saved)
+    total += model.vocab * width * names.embedding.endswith(lora.saved)
     total += (model.logits * width + model.head_bias_params) * head_saved
     if lora.bias == "all":
         total += _biases(model) - model.head_bias_params * head_saved
@@ -359,7 +359,7 @@ def trainable_params(model: Model, lora: Lora) -> int:
 
 def _head_saved(model: Model, lora: Lora) -> bool:
     """Whether the head is trained in full: where it is asked for, and always a scalar one."""
-    return model.head_outputs is not None or _named(naming(model).head, lora.saved)
+    return model.head_outputs is not None or naming(model).head.endswith(lora.saved)
 
 
 def _biases(model: Model) -> int:

@@ -28,8 +28,7 @@ def saved_params(model: Model, names: tuple[str, ...]) -> int:
 
 def _end(model: Model, name: str) -> bool:
     """Whether a name is the embedding's or the head's, which the adapter's own count has."""
-    ends = (naming(model).embedding, naming(model).head)
-    return any(end == name or end.endswith(f".{name}") for end in ends)
+    return any(end.endswith(name) for end in (naming(model).embedding, naming(model).head))
 
 
 def _saved(model: Model, names: tuple[str, ...]) -> int | None:
