@@ -290,14 +290,31 @@ def test_exaone4_says_its_windows_by_letters() -> None:
 @pytest.mark.parametrize(
     ("kind", "keys", "sentence"),
     [
-        ("Lumina2", {"num_kv_heads": 7}, "num_kv_heads is 7; expected a divisor of the 24"),
-        ("Lumina2", {"hidden_size": 16}, "24 attention heads do not divide the width 16"),
-        ("ZImage", {"dim": 100, "n_heads": 30}, "30 attention heads do not divide the width 100"),
-        ("Sana", {"sample_size": 1, "patch_size": 2}, "sample_size is 1; expected a whole number"),
+        (
+            "Lumina2Transformer2",
+            {"num_kv_heads": 7},
+            "num_kv_heads is 7; expected a divisor of the 24",
+        ),
+        (
+            "Lumina2Transformer2",
+            {"hidden_size": 16},
+            "24 attention heads do not divide the width 16",
+        ),
+        (
+            "ZImageTransformer2",
+            {"dim": 100, "n_heads": 30},
+            "30 attention heads do not divide the width 100",
+        ),
+        ("WanTransformer3", {"patch_size": [1, 2]}, "expected a list of 3 whole numbers$"),
+        (
+            "SanaTransformer2",
+            {"sample_size": 1, "patch_size": 2},
+            "sample_size is 1; expected a whole number",
+        ),
     ],
 )
 def test_a_diffusion_transformer_that_cannot_be_built(
     kind: str, keys: dict[str, Any], sentence: str
 ) -> None:
     with pytest.raises(InputError, match=sentence):
-        read_config({"_class_name": f"{kind}Transformer2DModel", **keys})
+        read_config({"_class_name": f"{kind}DModel", **keys})

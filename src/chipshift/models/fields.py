@@ -106,7 +106,7 @@ class Fields:
         if not isinstance(value, (list, tuple)) or len(value) > 10_000:
             raise self.wrong(key, expected)
         if length is not None and len(value) != length:
-            raise self.wrong(key, f"{expected}, one a layer")
+            raise self.wrong(key, expected)
         for one in value:
             if isinstance(one, bool) or not isinstance(one, int) or not least <= one <= LARGEST:
                 raise self.wrong(key, expected)
