@@ -10,6 +10,7 @@ from pathlib import Path
 
 import pytest
 
+from chipshift.errors import InputError
 from chipshift.jobs.job import TrainJob
 from chipshift.jobs.read import read_job
 from chipshift.models.model import MoeMlp
@@ -325,6 +326,18 @@ def test_nanotrons_window_but_for_layers_without_positions(tmp_path: Path) -> No
     found = job(tmp_path, NANOTRON.format(model=window), "own.yaml")
     layers = [found.model.layers[kind][0].attention for kind in found.model.layer_order]
     assert [one.window for one in layers if one is not None] == [1024, 1024, 1024, None]
+
+
+@pytest.mark.parametrize("window", ["0", "-7", "abc"])
+def test_nanotrons_window_is_a_whole_number(tmp_path: Path, window: str) -> None:
+    text = NANOTRON.format(model=f"    sliding_window_size: {window}\n")
+    with pytest.raises(InputError, match=f"sliding_window_size is {window}; expected a whole"):
+        job(tmp_path, text, "own.yaml")
+
+
+def test_nanotrons_window_of_null_is_none(tmp_path: Path) -> None:
+    found = job(tmp_path, NANOTRON.format(model="    sliding_window_size: null\n"), "own.yaml")
+    assert [layer.attention.window for layer, _ in found.model.layers if layer.attention] == [None]
 
 
 LEVANTER = """data:

@@ -174,18 +174,21 @@ def _model(sheet: Sheet) -> None:
         width = as_integer(config.get("hidden_size"))
         if "intermediate_size" not in config and width is not None:
             config["intermediate_size"] = 4 * width
+    window_key = f"{base}sliding_window_size"
     window, whole = config.pop("sliding_window_size", None), config.get("no_rope_layer")
     model = model_of_config({**config, "model_type": family}, "nanotron", first.where)
     if family == "qwen2":
-        model = windowed(model, as_integer(window), as_integer(whole))
+        near = sheet.integer(window_key, into="window of attention")
+        model = windowed(model, near.value if near is not None else None, as_integer(whole))
         model = with_experts(sheet, model, f"{base}moe_config.") if experts else model
     elif window is not None:
         why = "a window is of nanotron's Qwen 2 and StarCoder 2 alone"
-        sheet.ignore((f"{base}sliding_window_size",), False, why)
+        sheet.ignore((window_key,), False, why)
     draft.put("model", Given(model, first.file, first.line))
     for key, setting in keys.items():
-        sheet.raw(key)
-        sheet.record(key, setting, "model")
+        if key not in sheet.taken:
+            sheet.raw(key)
+            sheet.record(key, setting, "model")
     step = sheet.integer("model.make_vocab_size_divisible_by", into="step of the vocabulary")
     draft.put("vocab_step", step)
     draft.assume("vocab_step", 1, "nanotron's default make_vocab_size_divisible_by")
