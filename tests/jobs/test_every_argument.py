@@ -321,6 +321,24 @@ def test_nanotrons_experts(tmp_path: Path) -> None:
     assert (sparse.shared_width, sparse.shared_gate_params) == (512, 256)
 
 
+@pytest.mark.parametrize(
+    ("experts", "key", "expected"),
+    [
+        ("num_experts: 4, top_k: 99", "top_k", "a whole number from 1 to 4"),
+        ("num_experts: 1", "top_k", "a whole number from 1 to 1"),
+        ("layers: 2", "layers", r"\[-1\] or a list of layers from 0 to 3"),
+        ("layers: [99]", "layers", r"\[-1\] or a list of layers from 0 to 3"),
+        ("layers: [-1, 2]", "layers", r"\[-1\] or a list of layers from 0 to 3"),
+    ],
+)
+def test_nanotrons_experts_that_the_model_cannot_have(
+    tmp_path: Path, experts: str, key: str, expected: str
+) -> None:
+    text = NANOTRON.format(model=f"    moe_config: {{{experts}}}\n")
+    with pytest.raises(InputError, match=f"moe_config.{key}.*; expected {expected}"):
+        job(tmp_path, text, "own.yaml")
+
+
 def test_nanotrons_window_but_for_layers_without_positions(tmp_path: Path) -> None:
     window = "    sliding_window_size: 1024\n    no_rope_layer: 4\n"
     found = job(tmp_path, NANOTRON.format(model=window), "own.yaml")

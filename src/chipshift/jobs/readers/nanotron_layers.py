@@ -8,7 +8,8 @@ from __future__ import annotations
 
 from dataclasses import replace
 
-from chipshift.jobs.settings import Sheet
+from chipshift.errors import InputError
+from chipshift.jobs.settings import Sheet, as_integer, wrong
 from chipshift.models.model import Layer, Model, MoeMlp
 
 EXPERT_WIDTH, SHARED_WIDTH = 1408, 5632
@@ -30,17 +31,26 @@ def windowed(model: Model, window: int | None, every: int | None) -> Model:
 
 
 def with_experts(sheet: Sheet, model: Model, base: str) -> Model:
-    """Experts in place of feed-forwards: in all layers (-1), or in those that are listed."""
+    """Experts in place of feed-forwards: in all layers (-1), or in those that are listed.
+
+    Raises:
+        InputError: more experts a token than there are, or layers that the model has not.
+    """
     draft = sheet.draft
 
-    def number(key: str, into: str, default: int) -> int:
-        found = sheet.integer(base + key, into=into, high=10**6)
+    def number(key: str, into: str, default: int, high: int = 10**6) -> int:
+        found = sheet.integer(base + key, into=into, high=high)
         if found is None:
             draft.note(into, default, f"nanotron's default moe_config.{key}")
         return default if found is None else found.value
 
     experts = number("num_experts", "experts", 8)
-    top_k = number("top_k", "experts a token", 2)
+    top_k = number("top_k", "experts a token", 2, high=experts)
+    if top_k > experts:
+        raise InputError(
+            f"{draft.file} gives no {base}top_k, and nanotron's default is {top_k} of {experts} "
+            f"experts; expected a whole number from 1 to {experts}"
+        )
     width = number("moe_intermediate_size", "width of an expert", EXPERT_WIDTH)
     beside = sheet.boolean(base + "enable_shared_expert", into="a shared expert")
     shared = 0
@@ -56,12 +66,25 @@ def with_experts(sheet: Sheet, model: Model, base: str) -> Model:
         router_params=experts * model.d_model,
         shared_gate_params=model.d_model if shared else 0,
     )
-    found = sheet.raw(base + "layers")
-    listed = found[1].value if found is not None and isinstance(found[1].value, list) else [-1]
-    return _where(model, mlp, listed)
+    return _where(model, mlp, _listed(sheet, base + "layers", model.n_layers))
 
 
-def _where(model: Model, mlp: MoeMlp, listed: list[object]) -> Model:
+def _listed(sheet: Sheet, key: str, n_layers: int) -> list[int]:
+    """The layers that have experts, from 0; -1 alone stands for all."""
+    found = sheet.raw(key)
+    if found is None or found[1].value is None:
+        return [-1]
+    _, setting = found
+    stated = setting.value if isinstance(setting.value, list) else [None]
+    listed = [as_integer(one) for one in stated]
+    layers = [one for one in listed if one is not None and 0 <= one < n_layers]
+    if listed != [-1] and layers != listed:
+        raise wrong(key, setting, f"[-1] or a list of layers from 0 to {n_layers - 1}")
+    sheet.record(key, setting, "layers with experts")
+    return layers if layers == listed else [-1]
+
+
+def _where(model: Model, mlp: MoeMlp, listed: list[int]) -> Model:
     """The model with these experts in the listed layers."""
     order = model.layer_order or tuple(
         kind for kind, (_, count) in enumerate(model.layers) for _ in range(count)
