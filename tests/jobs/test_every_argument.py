@@ -171,6 +171,27 @@ def test_tokens_a_microbatch_in_a_pipeline(
     assert found.sequences_per_step.value == batch
 
 
+@pytest.mark.parametrize(
+    ("key", "value"),
+    [
+        ("num_tokens_per_microbatch_per_dp_rank", "'abc'"),
+        ("num_tokens_per_train_step", "-5"),
+        ("max_context_length", "0"),
+    ],
+)
+def test_counts_of_tokens_that_are_none(tmp_path: Path, key: str, value: str) -> None:
+    with pytest.raises(InputError, match=f"training.{key} is .*; expected a whole number of"):
+        titan(tmp_path, training=f"{key} = {value}")
+
+
+def test_tokens_a_microbatch_of_sequences_by_their_older_key(tmp_path: Path) -> None:
+    """32,768 tokens = 4 sequences of the stated 8,192, on 8 shards."""
+    tokens = "num_tokens_per_microbatch_per_dp_rank = 32768\nnum_tokens_per_train_step = -1"
+    found = titan(tmp_path, training=tokens)
+    assert found.plan is not None and found.plan.value.microbatch == 4
+    assert found.sequences_per_step.value == 32
+
+
 MAXTEXT = """base_config: base.yml
 model_name: llama3.1-8b
 per_device_batch_size: 2

@@ -6,7 +6,7 @@ Keys: PyTorch, torchtitan, torchtitan/config/job_config.py, from 2024-06 to 2026
 from __future__ import annotations
 
 from chipshift.errors import slipped
-from chipshift.jobs.settings import Setting, Sheet, as_boolean, as_integer, unknown
+from chipshift.jobs.settings import Setting, Sheet, as_boolean, as_integer, unknown, wrong
 
 OWN: frozenset[str] = frozenset()
 """torchtitan's keys besides those below and those that are read: there are none, so that any other
@@ -44,9 +44,9 @@ def put_tokens(settings: dict[str, Setting]) -> None:
     Source: PyTorch, torchtitan, torchtitan/config/configs.py and torchtitan/trainer.py, 2026-08.
 
     Raises:
-        InputError: a key is one slip away from ``max_context_length``.
+        InputError: a key is one slip away from ``max_context_length``, or a value is no count.
     """
-    length = settings.get(CONTEXT)
+    length, former = settings.get(CONTEXT), settings.get("training.seq_len")
     for key, found in settings.items():
         if length is None and slipped(key, CONTEXT):
             raise unknown(key, found, CONTEXT)
@@ -55,16 +55,17 @@ def put_tokens(settings: dict[str, Setting]) -> None:
     stated = tokens or total or length or batches
     if stated is None:
         return
-    size = as_integer(length.value) if length is not None else 2048
-    if length is not None:
+    if length is None:
+        size = _count("training.seq_len", former, 2048)
+    else:
+        size = _count(CONTEXT, length, 2048)
         settings.setdefault("training.seq_len", settings.pop(CONTEXT))
-    count = as_integer(tokens.value) if tokens is not None else 16_384
     stages = settings.get("parallelism.pipeline_parallel_degree")
     piped = stages is not None and (as_integer(stages.value) or 1) > 1
-    times = (as_integer(batches.value) if batches is not None else 1) or 1
-    if not size or not count or size < 1 or count < 1 or times < 1:
-        return
-    micro, whole = max(1, count // size), as_integer(total.value) if total is not None else None
+    times = _count(STAGE_BATCHES, batches, 1)
+    micro = max(1, _count(MICROBATCH_TOKENS, tokens, 16_384) // size)
+    unset = total is None or as_integer(total.value) == -1  # torchtitan's default
+    whole = 0 if unset else _count(STEP_TOKENS, total, 0)
 
     def put(key: str, value: int, by: Setting | None) -> None:
         settings[key] = Setting(value, (by or stated).file, (by or stated).line)
@@ -72,8 +73,18 @@ def put_tokens(settings: dict[str, Setting]) -> None:
     if tokens is not None or "training.local_batch_size" not in settings:
         put("training.local_batch_size", micro * (times if piped else 1), tokens)
         put("parallelism.pipeline_parallel_microbatch_size", micro, tokens)
-    if whole is not None and whole > 0:
+    if whole:
         put("training.global_batch_size", max(1, whole // size), total)
+
+
+def _count(key: str, stated: Setting | None, default: int) -> int:
+    """A stated count, or the default where there is none."""
+    if stated is None or stated.value is None:
+        return default
+    count = as_integer(stated.value)
+    if count is None or count < 1:
+        raise wrong(key, stated, "a whole number of at least 1")
+    return count
 
 
 def put_replica_groups(sheet: Sheet) -> None:
