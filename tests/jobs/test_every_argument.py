@@ -340,6 +340,10 @@ def test_nanotrons_experts(tmp_path: Path) -> None:
     assert isinstance(sparse, MoeMlp)
     assert (sparse.experts, sparse.top_k, sparse.width) == (8, 2, 1408)
     assert (sparse.shared_width, sparse.shared_gate_params) == (512, 256)
+    moved = {"model.model_config.moe_config.layers": "[0, 2]"}
+    found = job(tmp_path, NANOTRON.format(model=experts), "own.yaml", **moved)
+    kinds = [found.model.layers[kind][0].mlp for kind in found.model.layer_order]
+    assert [isinstance(mlp, MoeMlp) for mlp in kinds] == [True, False, True, False]
 
 
 @pytest.mark.parametrize(

@@ -75,7 +75,9 @@ def _listed(sheet: Sheet, key: str, n_layers: int) -> list[int]:
     if found is None or found[1].value is None:
         return [-1]
     _, setting = found
-    stated = setting.value if isinstance(setting.value, list) else [None]
+    stated: list[object] = setting.value if isinstance(setting.value, list) else [None]
+    if isinstance(setting.value, str) and setting.value.strip().startswith("["):  # of --set
+        stated = [one for one in setting.value.strip(" []").split(",") if one]
     listed = [as_integer(one) for one in stated]
     layers = [one for one in listed if one is not None and 0 <= one < n_layers]
     if listed != [-1] and layers != listed:
