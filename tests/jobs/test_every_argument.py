@@ -225,6 +225,23 @@ def test_maxtexts_adapters(tmp_path: Path) -> None:
     trained = 32 * 16 * (2 * 8192 + 18_432)
     assert any(value == f"{trained:,}" for what, value, _ in found.assumed if "trained" in what)
     assert (found.task, found.precision.value.weights) == ("lora", "int4")
+    found = job(tmp_path, MAXTEXT + lora.replace("nf4", "fp8"), "own.yml")
+    assert found.precision.value.weights == "fp8"
+
+
+@pytest.mark.parametrize(
+    ("more", "expected"),
+    [
+        ("", "enable_lora is true without lora_rank; expected lora_rank, a whole number"),
+        ("lora_rank: 0\n", "lora_rank is 0; expected a whole number of at least 1"),
+        ("lora_rank: 8\nlora_weight_qtype: nf9\n", "qtype is nf9; expected one of int4, nf4, int8"),
+    ],
+)
+def test_maxtexts_adapters_need_a_rank_and_a_known_type(
+    tmp_path: Path, more: str, expected: str
+) -> None:
+    with pytest.raises(InputError, match=expected):
+        job(tmp_path, f"{MAXTEXT}enable_lora: true\n{more}", "own.yml")
 
 
 @pytest.mark.parametrize(
