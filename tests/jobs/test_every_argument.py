@@ -488,6 +488,32 @@ def test_adapters_of_megatrons_forks(tmp_path: Path) -> None:
     assert found.trainable_fraction < wider.trainable_fraction < 1
 
 
+def test_a_rank_alone_adds_no_adapters_to_megatrons_forks(tmp_path: Path) -> None:
+    found = megatron(tmp_path, "--lora-r 16")
+    assert found.task != "lora" and found.trainable_fraction == 1
+    assert "lora-r" in matter(found)
+
+
+def test_targets_alone_add_adapters_of_the_default_rank(tmp_path: Path) -> None:
+    targets = "--lora-target-modules linear_qkv"
+    found = megatron(tmp_path, targets)
+    assert found.task == "lora"
+    assert (
+        found.trainable_fraction == megatron(tmp_path, f"{targets} --lora-r 16").trainable_fraction
+    )
+    assert (
+        found.trainable_fraction < megatron(tmp_path, f"{targets} --lora-r 32").trainable_fraction
+    )
+    assert not {key for key in matter(found) if key.startswith("lora")}
+
+
+def test_a_target_that_megatrons_forks_do_not_name_is_said(tmp_path: Path) -> None:
+    known = megatron(tmp_path, "--lora-target-modules linear_qkv")
+    found = megatron(tmp_path, "--lora-target-modules linear_qkv own_map")
+    assert found.trainable_fraction == known.trainable_fraction
+    assert any("own_map" in entry.why for entry in found.ignored if entry.matters)
+
+
 def test_a_layout_that_a_shell_would_unescape(tmp_path: Path) -> None:
     found = megatron(tmp_path, "--pipeline-model-parallel-layout 'Et*6\\|t*10L'")
     assert found.plan is not None and found.plan.value.stage_layers == (6, 10)
