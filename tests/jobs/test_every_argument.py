@@ -427,6 +427,8 @@ def test_levanter_without_an_axis_for_fsdp(tmp_path: Path) -> None:
 def test_levanters_model_axis_needs_axes_to_cut(tmp_path: Path) -> None:
     bare = job(tmp_path, LEVANTER + "  model_axis_size: 2\n", "own.yaml")
     assert "trainer.model_axis_size" in matter(bare)
+    mesh = "  mesh:\n    axes: {data: -1, model: 4}\n"
+    assert "trainer.mesh.axes.model" in matter(job(tmp_path, LEVANTER + mesh, "own.yaml"))
     cut = "  model_axis_size: 2\n  tensor_parallel_axes: [mlp, heads]\n"
     assert "trainer.model_axis_size" not in matter(job(tmp_path, LEVANTER + cut, "own.yaml"))
 

@@ -109,6 +109,8 @@ def read(source: Source, context: Context) -> Draft:
         sheet.record(*blocks, "the loss is computed in blocks of the vocabulary")
         draft.note("loss_chunks", 1, "blocks of the vocabulary are not read as pieces")
     _say(sheet)
+    mesh = "axes of a mesh of the file's own are not read; --set fsdp=N and tp=N tell them"
+    sheet.ignore(("trainer.mesh", "trainer.mesh.*"), True, mesh)
     sheet.ignore(QUIET, False, "does not change the time or memory of a step")
     sheet.close("Levanter")
     return draft
